@@ -24,9 +24,8 @@ from experiments.pages.figures import COLOURS, LinePlot, Series
 from experiments.pages.page import PLOTS, Page, Section, Table, write_page
 from experiments.pages.wording import Estimate, bound, estimate, number, text_of, unit_of
 from experiments.run_files.directory import CONFIG, METRICS, PRIVACY, SUMMARY
-from experiments.run_files.reader import Run, is_finished, read_run
-from experiments.run_files.same_settings import REPETITION, without
-from experiments.settings.output import PRINTED, Output
+from experiments.run_files.reader import REPETITION, Run, is_finished, read_run, without
+from experiments.settings.values import PRINTED, Output
 from fedmf.checks import check_open_unit
 from fedmf.errors import RunDirectoryError
 from fedmf.setting import REQUIRED, setting
@@ -63,7 +62,7 @@ class CompareSettings:
         "that every group reaches",
     )
     plots: str | None = setting(None, PLOTS)
-    output: Output = setting(Output.text, PRINTED)
+    output: Output = setting("text", PRINTED)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,15 @@ Prints what every data set is, whether the users of its test split train too, it
 what it fits and how many parameters it has on the data of its papers. Loads no data.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from client import models
 from client.data import CLASSIFICATION, DATASETS
 from experiments.cli import command, output
 from experiments.pages.wording import number
-from experiments.settings.commands import DatasetsSettings
+from experiments.settings.values import PRINTED, Output
+from fedmf.setting import setting
 
 # Data on which models are measured: (words, input shape, classes).
 MEASURED_ON = {
@@ -20,6 +22,13 @@ MEASURED_ON = {
     "lstm": ("10,000 words and 4 special tokens", (20,), 10_004),
     "char_lstm": ("86 characters and 4 special tokens", (80,), 90),
 }
+
+
+@dataclass(frozen=True)
+class DatasetsSettings:
+    """Keys of the command."""
+
+    output: Output = setting("text", PRINTED)
 
 
 def datasets(settings: DatasetsSettings) -> None:

@@ -12,6 +12,7 @@ It trains two epochs of six rounds. The eight epochs of `make run`, 176 rounds, 
 import re
 import sys
 import time
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -28,15 +29,29 @@ from experiments.deployment.node import Node, node_settings
 from experiments.deployment.server import build_deployed
 from experiments.run_files.directory import RunDirectory
 from experiments.run_files.reader import is_finished, read_run
-from experiments.settings.commands import DeployDemoSettings
 from experiments.settings.log import messages
+from experiments.settings.values import PRINTED, Output
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunStoppedError, SettingError
+from fedmf.setting import setting
 from server.files import packed, write_atomically
 
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 TWO_EPOCHS = "population.cohort_size=239 population.epochs=2 optimizer.learning_rate=2"
 _PAUSE = 0.2  # seconds between two looks at the log
+
+
+@dataclass(frozen=True)
+class DeployDemoSettings:
+    """Keys of the command."""
+
+    directory: str | None = setting(None, "folder of the run; null: runs/deploy-demo_DATE_TIME")
+    nodes: int = setting(3, "SuperNodes; they share the 1437 digits clients")
+    overrides: str = setting(
+        "", "settings of the run, those of simulate, in one text; empty: two epochs of six rounds"
+    )
+    timeout: float = setting(3600.0, "seconds until the demo gives up")
+    output: Output = setting("text", PRINTED)
 
 
 def deploy_demo(settings: DeployDemoSettings) -> None:

@@ -9,22 +9,52 @@ code: name it yourself (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=cu
 `metrics=[...]`), or set `trust_code=true` if you trust the author of the directory.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from client import models
 from client.losses import find_loss
-from client.metric_names import check_metrics, further_metrics
+from client.metric_names import METRICS, check_metrics, further_metrics
 from client.metrics import find_metrics
 from client.scoring import refuse_failures, score
 from experiments.cli import command, output
 from experiments.pages.wording import text_of, words_of
 from experiments.run_files.model_files import load_model, recorded_seed, with_given
 from experiments.run_files.reader import read_config
-from experiments.settings.commands import EvaluateSettings
-from experiments.settings.data import load_dataset, print_notes
+from experiments.settings.data import DatasetSettings, ModelSettings, load_dataset, print_notes
 from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_code
+from experiments.settings.values import PRINTED, Output
 from fedmf.checks import check_at_least
+from fedmf.setting import REQUIRED, setting
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    """Keys of the command."""
+
+    directory: str = setting(REQUIRED, "folder of the run whose model is scored")
+    batch_size: int = setting(256, "examples that are scored at once")
+    metrics: tuple[str, ...] | None = setting(
+        None,
+        "metrics besides accuracy and loss, such as [f1,MODULE:FUNCTION]; null: those that the run recorded",
+        METRICS,
+    )
+    trust_code: bool = setting(
+        False,
+        "true: import the loader, the model and the metrics that the directory's config.yaml names by "
+        "import path",
+    )
+    output: Output = setting("text", PRINTED)
+    # Without a choice: the run's own data set and model, of which any common key can be replaced.
+    dataset: DatasetSettings = setting(
+        DatasetSettings(name=""), "another data set, of the same shape", chosen=None
+    )
+    model: ModelSettings = setting(
+        ModelSettings(name=""),
+        "the run's own model by an import path of your own: model=custom model.name=MODULE:CLASS",
+        chosen=None,
+    )
 
 
 def evaluate(settings: EvaluateSettings) -> None:

@@ -10,6 +10,7 @@ the directory.
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.cli import command, output
@@ -30,10 +31,37 @@ from experiments.run_files.model_files import (
     with_given,
 )
 from experiments.run_files.reader import read_run
-from experiments.settings.commands import ExportSettings
+from experiments.settings.data import ModelSettings
 from experiments.settings.log import messages
-from experiments.settings.output import Output
 from experiments.settings.recorded import refuse_code
+from experiments.settings.values import PRINTED, Output
+from fedmf.setting import REQUIRED, setting
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """Keys of the command."""
+
+    directory: str = setting(REQUIRED, "folder of a finished run")
+    format: str = setting(
+        "torch",
+        "a state dict, the same with the statement as metadata, or the computation too",
+        tuple(SUFFIXES),
+    )
+    to: str | None = setting(
+        None,
+        "FILE to write, which must not exist; null: model.pt, model.safetensors or model.onnx in directory",
+    )
+    trust_code: bool = setting(
+        False,
+        "true: import the model that the directory's config.yaml names by an import path, for format=onnx",
+    )
+    output: Output = setting("text", PRINTED)
+    model: ModelSettings = setting(
+        ModelSettings(name=""),
+        "a model of your own by its import path, where config.yaml names one: model=custom model.name=MODULE:CLASS",
+        chosen=None,
+    )
 
 
 def export(settings: ExportSettings) -> None:
@@ -65,7 +93,7 @@ def export(settings: ExportSettings) -> None:
         with path.open("xb") as opened:
             opened.write(data)
     document = {"files": [str(path) for path in reversed(files)], "statement": run.privacy["paragraph"]}
-    if settings.output is Output.text:
+    if settings.output == "text":
         messages.info(f"with the privacy statement of the run: {document['statement']}")
     output.show(settings.output, document, lambda: print(file))
 

@@ -21,10 +21,9 @@ import numpy as np
 from experiments.cli import command, output
 from experiments.pages.wording import number
 from experiments.run_files.directory import refuse_unmakeable
-from experiments.settings.factorization import find_family, fit, run_workloads
+from experiments.settings.factorization import WorkloadName, find_family, fit, run_workloads
 from experiments.settings.log import messages
-from experiments.settings.mechanism import WorkloadName
-from experiments.settings.output import PRINTED, Output
+from experiments.settings.values import PRINTED, Output
 from fedmf.checks import check_at_least
 from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
@@ -52,7 +51,7 @@ class MechanismsSettings:
     rounds: int = setting(1024, "T, rounds of an epoch")
     epochs: int = setting(1, "E, epochs of the run: the noise restarts in each of them, the model goes on")
     workload: WorkloadName = setting(
-        WorkloadName.prefix_sum,
+        "prefix_sum",
         "what families are fitted to, one epoch alone, or each epoch and all rounds behind it",
     )
     momentum: float = setting(0.0, "beta of the server's optimizer in [0, 1), with workload=momentum or run")
@@ -70,15 +69,15 @@ class MechanismsSettings:
         "folder for FAMILY.npz with encoder, decoder and noise (rounds <= 4096; of several epochs, as "
         "many numbers together)",
     )
-    output: Output = setting(Output.text, PRINTED)
+    output: Output = setting("text", PRINTED)
 
     def __post_init__(self) -> None:
         check_at_least("epochs", self.epochs, 1)
         is_plain = self.schedule == "constant"
         fits = {
-            WorkloadName.prefix_sum: is_plain and self.momentum == 0,
-            WorkloadName.momentum: is_plain or self.epochs == 1,
-            WorkloadName.run: True,
+            "prefix_sum": is_plain and self.momentum == 0,
+            "momentum": is_plain or self.epochs == 1,
+            "run": True,
         }
         if not fits[self.workload]:
             raise SettingError(
@@ -125,7 +124,7 @@ def designs(
     momentum at a constant learning rate.
     """
     # Nothing follows the last epoch, whose rates all have.
-    alone = None if settings.workload is WorkloadName.run and settings.epochs > 1 else workloads[-1]
+    alone = None if settings.workload == "run" and settings.epochs > 1 else workloads[-1]
     chosen = _chosen(settings.families, workloads[0])
     # Where no family has buffers, the first one says so.
     with_buffers = [family for family in chosen if "buffers" in family.settings] or chosen

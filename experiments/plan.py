@@ -23,12 +23,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from experiments.cli import command, output
 from experiments.pages.wording import text_of, words_of
-from experiments.settings.factorization import factorize, find_family, lowest_rms_error
+from experiments.settings.factorization import (
+    MechanismSettings,
+    factorize,
+    find_family,
+    lowest_rms_error,
+)
 from experiments.settings.keys import keyed
 from experiments.settings.log import messages
-from experiments.settings.mechanism import MechanismSettings, WorkloadName
-from experiments.settings.output import PRINTED, Output
 from experiments.settings.recorded import flattened
+from experiments.settings.values import PRINTED, Output
 from fedmf.accounting import (
     EpochEvent,
     Ledger,
@@ -105,7 +109,7 @@ class PlanSettings:
     orders: tuple[float, ...] | None = setting(
         None, "such as [2,4.5,16]: print the Renyi divergence of one epoch at these orders; null: none"
     )
-    output: Output = setting(Output.text, PRINTED)
+    output: Output = setting("text", PRINTED)
 
     def __post_init__(self) -> None:
         for name in ("clients", "dimension", "cohort_size", "rounds_per_epoch", "epochs"):
@@ -146,7 +150,7 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
             privacy=privacy,
             factorization=factorize(
                 settings.mechanism.name,
-                WorkloadName.run,
+                "run",
                 rounds,
                 settings.epochs,
                 beta=settings.momentum,

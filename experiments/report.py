@@ -11,7 +11,7 @@ from experiments.cli import command, output
 from experiments.pages.page import PLOTS
 from experiments.pages.run_page import write_report
 from experiments.run_files.directory import REPORT
-from experiments.settings.output import PRINTED, Output
+from experiments.settings.values import PRINTED, Output
 from fedmf.setting import REQUIRED, setting
 
 
@@ -21,7 +21,7 @@ class ReportSettings:
 
     directory: str = setting(REQUIRED, "folder of a finished run")
     plots: str | None = setting(None, PLOTS)
-    output: Output = setting(Output.text, PRINTED)
+    output: Output = setting("text", PRINTED)
 
 
 def report(settings: ReportSettings) -> None:

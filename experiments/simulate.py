@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from experiments.cli.command import end_with, guard, show_help
 from experiments.settings import log as json_log
 from experiments.settings.log import stderr_handler
-from experiments.settings.output import Output
 
 # What trains is imported where it is used: help has no need of it, nor have worker processes, which import this file.
 if TYPE_CHECKING:
@@ -36,16 +35,15 @@ def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
     from experiments.cli.result import score_text, show
     from experiments.run_files.reader import read_run
     from experiments.session.session import simulate
-    from experiments.settings.output import LogForm
 
-    if settings.run.log is LogForm.json:
-        json_log.install()  # to the end of the process, which may say in one line more what stopped the run
+    if settings.run.log == "json":
+        json_log.install()
     json_log.name_run(directory.name)
     is_new, run = simulate(settings, directory, name), read_run(directory)
     chosen = settings.run.optimized_metric
-    if name and settings.output is not Output.json:
+    if name and settings.output != "json":
         print(f"{name}: {chosen or 'accuracy'} {score_text(run, chosen or 'accuracy')}", flush=True)
-    elif is_new or settings.output is Output.json:
+    elif is_new or settings.output == "json":
         show(settings.output, run)
     return None if chosen is None else run.score(chosen)
 

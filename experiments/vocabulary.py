@@ -13,7 +13,7 @@ from client.data.by_user_text import WORDS
 from client.data.text import documentation, most_frequent, words
 from client.settings import LEVELS
 from experiments.cli import command, output
-from experiments.settings.output import PRINTED, Output
+from experiments.settings.values import PRINTED, Output
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
 from fedmf.setting import REQUIRED, setting
@@ -28,7 +28,7 @@ class VocabularySettings:
     size: int = setting(10000, "maximum number of words, the most frequent first")
     level: str = setting("words", "what is counted", LEVELS)
     text: str | None = setting(None, "file of public text in UTF-8; null: Python's own documentation")
-    output: Output = setting(Output.text, PRINTED)
+    output: Output = setting("text", PRINTED)
 
 
 def vocabulary(settings: VocabularySettings) -> None:

@@ -72,8 +72,8 @@ def load(
     path: str | Path,
     *,
     vocabulary: str | None = None,
-    vocabulary_size: int = 10_000,
-    level: str = WORDS,
+    vocabulary_size: int | None = None,
+    level: str | None = None,
     length: int | None = None,
     clients_only: bool = False,
 ) -> Dataset:
@@ -81,12 +81,12 @@ def load(
 
     Each line is an object with `user` and either `text` or `tokens` (a list, or a string split at spaces),
     and optionally `split` (0 train, 1 test). Without `split` a fifth of each user's lines, chosen by a public
-    seed, is the test set. `level` is words (windows of 20 tokens) or characters (of 80); `length` sets
+    seed, is the test set. `level` is words (the default; windows of 20 tokens) or characters (of 80); `length` sets
     another window. Inputs are int64 [n, length]. Words are compared in lower case, whether they come from `text`,
     `tokens` or `vocabulary`; characters are kept as they are.
 
     `vocabulary` is a public file with one word on each line, or a word and its count, of which the first
-    `vocabulary_size` are used; or with one character on each line, all of which are. Without it words are counted in
+    `vocabulary_size` (10,000) are used; or with one character on each line, all of which are. Without it words are counted in
     the TRAINING lines, keeping `vocabulary_size` of them, and the data set says that this is an uncovered release;
     characters are printable ASCII. `notes` says how much of the test texts is unknown.
 
@@ -95,7 +95,7 @@ def load(
     line whose text is no text becomes the token `UNREADABLE`. With `clients_only` no test line becomes tokens, and
     nothing is said of the test texts.
     """
-    path = Path(path)
+    path, level = Path(path), WORDS if level is None else level
     check_choice("level", level, LEVELS)
     texts = read_texts(path, level, clients_only=clients_only)
     of_text = OfText(vocabulary, vocabulary_size, level, length)

@@ -10,7 +10,7 @@ kept. What each test can and cannot see: docs/audit.md.
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,14 +22,37 @@ from experiments.audit.sabotage import CONTROLS, HALF_NOISE, Sabotage
 from experiments.audit.scene import Scene
 from experiments.cli import command, output
 from experiments.run_files.directory import RunDirectory
-from experiments.settings.commands import AuditSettings
+from experiments.settings.values import PRINTED, Output
 from fedmf.audit import Finding
 from fedmf.checks import check_choice
 from fedmf.errors import RunDirectoryError
 from fedmf.mechanisms import FAMILIES
+from fedmf.setting import setting
 
 KINDS = ((coupled.SCENES, coupled.coupled_findings), (noise.SCENES, noise.noise_findings))
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """Keys of the command."""
+
+    directory: str = setting("outputs/audit", "must not exist yet: audit.json goes there")
+    run_directory: str | None = setting(
+        None, "or run=DIR: audit the run in there instead, of run.keep_releases=true run.reproducible=true"
+    )
+    trust_code: bool = setting(
+        False, "whether code that the settings of that run name by import path may be executed"
+    )
+    mechanisms: tuple[str, ...] = setting(
+        ("optimal",), "families that are attacked, and looked at in a scene of their own", FAMILIES
+    )
+    sabotage: str | tuple[str, ...] = setting(
+        "all",
+        "faults that must be caught: all, none, or names of docs/audit.md such as [no clipping,a stale sum]",
+    )
+    seed: int = setting(0, "run secrets and coins: an audit can be repeated bit for bit")
+    output: Output = setting("text", PRINTED)
 
 
 def audit(settings: AuditSettings) -> None:

@@ -32,7 +32,7 @@ from experiments.benchmark.versus.work import ROWS as FEDERATIONS
 from experiments.cli import output
 from experiments.engines.processes import keep_freed_memory
 from experiments.reproduce import Table, tools
-from experiments.settings.output import PRINTED, Output
+from experiments.settings.values import PRINTED, Output
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
 from fedmf.setting import setting
@@ -83,7 +83,7 @@ class BenchmarkSettings:
     )
     limits: bool = setting(False, "set the limits of the rows that are measured; on a quiet machine")
     page: str | None = setting(None, "a page whose table of rows is replaced, such as docs/performance.md")
-    output: Output = setting(Output.text, PRINTED)
+    output: Output = setting("text", PRINTED)
 
 
 def benchmark(settings: BenchmarkSettings) -> None:

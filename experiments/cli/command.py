@@ -2,30 +2,25 @@
 
 A command is `python -m experiments.NAME [overrides]`. Data goes to stdout; logs, progress and errors to stderr. Exit
 codes: 0 done; 2 a user's mistake; 1 a stop that can be resumed; 130 interrupted by Ctrl-C or SIGTERM, or by
-SIGHUP unless that is ignored, as under nohup; ended by SIGPIPE where nobody reads on.
+SIGHUP unless that is ignored, as under nohup; ended by SIGPIPE where the reader of the output has gone.
 """
 
 import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from experiments import INTERRUPTED, ending_signals
-from experiments.cli.pipes import ending_quietly
-from experiments.settings.compose import compose
+from experiments.cli.console import STOPPED, USER_MISTAKE, ending_quietly
+from experiments.settings.compose import check_no_flags, compose, sentence
 from experiments.settings.log import messages, stderr_handler
-from experiments.settings.mistakes import check_no_flags, sentence
 from fedmf.errors import FedmfError, RunStoppedError
-
-USER_MISTAKE, STOPPED = 2, 1
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """One way to give a command's settings: what is composed as `name` and the frozen dataclass `settings`, for `function`."""
 
     function: Callable[[Any], object]
@@ -42,10 +37,9 @@ def run(
 ) -> NoReturn:
     """Run a command that leaves no output folder, and exit.
 
-    `settings` is the frozen dataclass that `function` is given, composed as `name`; `doc` is what --help says first.
+    `settings` is the frozen dataclass that `function` is given, composed as `name`; `doc` is what --help prints first.
     """
-    form = Form(function, name, settings)
-    run_form(lambda overrides: form, name, doc, argv)
+    run_form(lambda overrides: Form(function, name, settings), name, doc, argv)
 
 
 def run_form(
@@ -54,17 +48,21 @@ def run_form(
     doc: str | None = None,
     argv: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Run a command whose settings can be given in several forms, as `run` does; `pick` tells by the arguments."""
+    """Run a command whose settings can be given in several forms, as `run` does; `pick` chooses by the arguments."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+
+    def action() -> None:
+        if not show_help(command, doc, arguments):
+            check_no_flags(arguments)
+            form = pick(arguments)
+            form.function(compose(form.name, arguments, form.settings))
+
     logging.basicConfig(handlers=[stderr_handler("%(message)s")], level=logging.INFO)
-    end_with(lambda: guard(lambda: _call(pick, command, doc, arguments)))
+    end_with(lambda: guard(action))
 
 
 def end_with(action: Callable[[], int]) -> NoReturn:
-    """Exit with the code that `action` returns, or with 130 and without a traceback after Ctrl-C, SIGTERM or SIGHUP.
-
-    Where the reader of stdout or stderr has gone, as in `... | head`, the process ends as SIGPIPE ends one.
-    """
+    """Exit with the code that `action` returns, or with 130 and without a traceback after Ctrl-C, SIGTERM or SIGHUP."""
     try:
         for number in ending_signals():
             signal.signal(number, signal.default_int_handler)
@@ -89,7 +87,7 @@ def guard(action: Callable[[], object]) -> int:
 
 
 def without_traceback(record: logging.LogRecord) -> bool:
-    """Turn a log record of an error that speaks for itself into its sentence: a filter that lets all records pass."""
+    """Turn a log record of a `FedmfError` into its sentence: a filter that lets all records pass."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, FedmfError):
         record.msg, record.args, record.exc_info = "%s", (sentence(error),), None
@@ -97,21 +95,10 @@ def without_traceback(record: logging.LogRecord) -> bool:
 
 
 def show_help(command: str, doc: str | None, arguments: Sequence[str]) -> bool:
-    """Print the help that `arguments` ask for, if they do, and say whether they did."""
+    """Print the help that `arguments` ask for, if they do, and return whether they did."""
     if not {"-h", "--help"} & set(arguments):
         return False
     from experiments.cli.help import print_help  # a command that is not asked for help has no need of it
 
     print_help(command, doc or "", arguments)
     return True
-
-
-def _call(
-    pick: Callable[[Sequence[str]], Form], command: str, doc: str | None, arguments: Sequence[str]
-) -> None:
-    if show_help(command, doc, arguments):
-        return
-    check_no_flags(arguments)
-    form = pick(arguments)
-    settings: Any = compose(form.name, arguments, form.settings)
-    form.function(settings)

@@ -1,4 +1,4 @@
-"""The console command: `fedmf NAME ...` is `python -m experiments.NAME ...` in any folder.
+"""The console command: `fedmf NAME ...` is `python -m experiments.NAME ...` in any folder; how the process of a command ends.
 
 `python -m` looks for modules in the current directory first: a folder called experiments/ or server/ hides ours, and a file
 called as a package that some library would like to import is run. Here the current directory is not on the path, in no
@@ -7,14 +7,17 @@ process that the command starts; `client.imports` looks there for a module that 
 
 import os
 import runpy
+import select
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from experiments import leave_quietly
-from experiments.cli.pipes import ending_quietly
 
 PACKAGE = Path(__file__).resolve().parents[1]
-USER_MISTAKE = 2
+USER_MISTAKE, STOPPED = 2, 1
 USAGE = """\
 Usage: fedmf COMMAND [key=value ...]
 
@@ -84,3 +87,29 @@ def _look_elsewhere(path: list[str]) -> None:
     path[:] = [entry for entry in path if os.path.abspath(entry) != here]
     wanted = (str(PACKAGE.parent), here) if asked else (str(PACKAGE.parent),)
     path += [entry for entry in wanted if entry not in path]
+
+
+def ending_quietly(action: Callable[[], int]) -> NoReturn:
+    """Exit with the code that `action` returns, once all that it printed is written.
+
+    Where the reader of stdout or stderr has gone, as in `fedmf plan ... | head`, the process ends by SIGPIPE, as other
+    programs do. Any other pipe that breaks is a defect, whose error is raised.
+    """
+    try:
+        try:
+            code = action()
+        except SystemExit as end:
+            if isinstance(end.__context__, BrokenPipeError):  # rich makes an exit of it
+                raise BrokenPipeError from end
+            raise
+        finally:
+            sys.stdout.flush()  # here and not when Python ends, which would print that it cannot
+    except BrokenPipeError:
+        poll = select.poll()
+        for stream in (1, 2):
+            poll.register(stream, 0)  # errors are reported without being asked for
+        if not any(event & select.POLLERR for _, event in poll.poll(0)):
+            raise
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+    sys.exit(code)

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.cli import output
-from experiments.settings.mistakes import unknown
+from experiments.settings.compose import unknown
 from experiments.settings.reference import RUN, Reference, Setting, called, experiments, reference
 from fedmf.errors import SettingError
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from experiments.settings.output import Output
+from experiments.settings.values import Output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,7 @@ def console() -> "Console":
 
 def show(form: Output, document: Any, print_text: Callable[[], object]) -> None:
     """Print what a command found: as one JSON document, or as `print_text` does for people."""
-    if form is Output.json:
+    if form == "json":
         print_json(document)
     else:
         print_text()

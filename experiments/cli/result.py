@@ -8,7 +8,7 @@ from experiments.cli import output
 from experiments.pages.wording import times_less
 from experiments.run_files.directory import PRIVACY, REPORT
 from experiments.run_files.reader import Run
-from experiments.settings.output import Output
+from experiments.settings.values import Output
 from fedmf.accounting.caveats import LARGEST
 from fedmf.rounding import rounded_up
 from fedmf.statement import SECRETS_FROM_SYSTEM, counted
@@ -21,7 +21,7 @@ _RELATIONS = {
 
 def show(form: Output, run: Run) -> None:
     """Print what a finished run did: a table and the statement in short for people, or summary.json for programs."""
-    if form is Output.json:
+    if form == "json":
         output.print_json(run.summary)
         return
     output.print_table("Result", {}, rows(run), title_justify="left")

@@ -36,9 +36,8 @@ from experiments.deployment.server import deploy
 from experiments.engines.processes import in_another_process
 from experiments.run_files.provenance import code_digest, own_code
 from experiments.settings import log as json_log
-from experiments.settings.client import build_client_plan, build_model
 from experiments.settings.compose import compose, split
-from experiments.settings.output import LogForm
+from experiments.settings.experiment import build_client_plan, build_model
 from experiments.settings.reference import CONF
 from experiments.settings.schema import Settings
 from fedmf.errors import DeviceLostError, RunStoppedError, SettingError
@@ -61,7 +60,7 @@ def main(grid: Grid, context: Context) -> None:
             raise SettingError(f"{why} The run was not started.")
         overrides = str(context.run_config.get(OVERRIDES, ""))
         settings = run_settings(overrides)
-        if settings.run.log is LogForm.json or json_log.is_on():
+        if settings.run.log == "json" or json_log.is_on():
             json_log.install()  # again: what Flower sends to `flwr log` is to be JSON too
         json_log.name_run(context.run_id)
         deploy(settings, grid, overrides)

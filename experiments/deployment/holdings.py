@@ -5,7 +5,7 @@ from typing import Any
 from client.data.dataset import NEXT_TOKEN
 from client.models import parameter_count
 from experiments.deployment.node import Node, NodeSettings
-from experiments.settings.client import build_model
+from experiments.settings.experiment import build_model
 from fedmf.errors import DataError
 from fedmf.updates.rotation import padded_dimension
 from server.exchange import LEAST_MESSAGE

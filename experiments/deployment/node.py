@@ -24,7 +24,7 @@ from experiments.settings.data import (
     check_none_held_out,
     load_dataset,
 )
-from experiments.settings.output import PRINTED, Output
+from experiments.settings.values import PRINTED, Output
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
@@ -59,7 +59,7 @@ class NodeSettings:
         "file that is written with whether the data set loads as a whole, for the node to tell the server; no client's values "
         "are looked at, and the exit code is 0 whatever is found",
     )
-    output: Output = setting(Output.text, PRINTED)
+    output: Output = setting("text", PRINTED)
 
     def __post_init__(self) -> None:
         check_none_held_out(self.dataset)

@@ -17,8 +17,7 @@ from experiments.run_files.directory import (
     RunDirectory,
     record_attendance,
 )
-from experiments.run_files.reader import read_config
-from experiments.run_files.same_settings import EXTENDED, differences
+from experiments.run_files.reader import EXTENDED, differences, read_config
 from experiments.session.resume import extended, has_released, recorded_parts
 from experiments.session.session import Session, has_finished
 from experiments.settings.data import print_notes
@@ -26,9 +25,8 @@ from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build
 from experiments.settings.keys import keyed
 from experiments.settings.nodes import known_nodes
-from experiments.settings.overrides import text_of
 from experiments.settings.schema import PopulationSettings, Settings
-from experiments.settings.values import plain
+from experiments.settings.values import plain, text_of
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.sealing import private_box_key, public_box_key
 from server import marks

@@ -42,9 +42,8 @@ from experiments.engines.processes import (
 )
 from experiments.engines.ray import ask_each, ray_processes
 from experiments.run_files.provenance import files_digest, own_code
-from experiments.settings.client import Clients, build_for_clients
 from experiments.settings.engine import LocalSettings, RaySettings
-from experiments.settings.experiment import Experiment
+from experiments.settings.experiment import Clients, Experiment, build_for_clients
 from experiments.settings.schema import Settings
 from fedmf import compiling
 from fedmf.errors import FedmfError, SettingError

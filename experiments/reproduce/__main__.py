@@ -14,7 +14,7 @@ from pathlib import Path
 from experiments.cli import output
 from experiments.reproduce import CLOSED, SIZED, Reproduction, tools
 from experiments.reproduce.study import Study, studies
-from experiments.settings.output import PRINTED, Output
+from experiments.settings.values import PRINTED, Output
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
 from fedmf.setting import setting
@@ -38,7 +38,7 @@ class ReproduceSettings:
     compute: bool = setting(True, "whether the runs that are missing are made; false: only the page")
     runs: str = setting("outputs/reproduce/runs", "folder of the run directories")
     workers: int = setting(1, "processes that train", at_least=1)
-    output: Output = setting(Output.text, PRINTED)
+    output: Output = setting("text", PRINTED)
 
 
 def reproduce(settings: ReproduceSettings) -> None:

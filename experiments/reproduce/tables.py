@@ -21,7 +21,6 @@ from experiments.reproduce.results import (
 )
 from experiments.reproduce.study import Study, Task
 from experiments.settings.factorization import factorize
-from experiments.settings.mechanism import WorkloadName
 from fedmf.accounting import calibrate_noise_multiplier, resolve_linf_ratio
 from fedmf.mechanisms import RunFactorization
 from fedmf.updates.rotation import padded_dimension
@@ -263,7 +262,7 @@ def factorization(study: Study, task: Task, mechanism: str) -> RunFactorization:
     cell = next(cell for cell in task.cells.values() if cell.mechanism == mechanism)
     keys = dict(one.split("=", 1) for one in cell.overrides)
     return factorize(
-        keys["mechanism"], WorkloadName(keys["workload"]), study.values["rounds"], 1, beta=0.9,  # of the server, in every study
+        keys["mechanism"], keys["workload"], study.values["rounds"], 1, beta=0.9,  # of the server, in every study
 
         schedule=keys["optimizer.schedule"],
     )  # fmt: skip

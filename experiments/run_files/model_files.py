@@ -19,8 +19,8 @@ from client.imports import need
 from client.parameters import as_tensor, set_arrays, stored_shapes
 from client.reasons import reason
 from experiments.run_files.directory import MODEL, finite
-from experiments.settings.client import build_module
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments
+from experiments.settings.experiment import build_module
 from experiments.settings.recorded import Recorded
 from fedmf.checks import check_choice
 from fedmf.errors import RunDirectoryError, SettingError

@@ -278,9 +278,9 @@ TAGS = {
 }
 
 MODULES = {
-    LoggerName.tensorboard: "torch.utils.tensorboard",
-    LoggerName.mlflow: "mlflow",
-    LoggerName.wandb: "wandb",
+    "tensorboard": "torch.utils.tensorboard",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
 }
 
 
@@ -289,7 +289,7 @@ def import_logger(name: LoggerName) -> Any:
 
     Raises `SettingError` when it is not installed.
     """
-    return need(MODULES[name], f"logger={name.value}", extra=name.value) if name in MODULES else None
+    return need(MODULES[name], f"logger={name}", extra=name) if name in MODULES else None
 
 
 @contextmanager
@@ -300,13 +300,13 @@ def open_logger(name: LoggerName, directory: Path) -> Iterator[Log]:
     Raises `SettingError` when the package is not installed.
     """
     module = import_logger(name)
-    if name is LoggerName.tensorboard:
+    if name == "tensorboard":
         with closing(module.SummaryWriter(str(directory / "tensorboard"))) as writer:
             yield lambda row: [writer.add_scalar(tag(k), v, row["round"]) for k, v in numbers(row).items()]
-    elif name is LoggerName.mlflow:
+    elif name == "mlflow":
         with module.start_run(run_name=directory.name):
             yield lambda row: module.log_metrics(numbers(row), step=row["round"])
-    elif name is LoggerName.wandb:
+    elif name == "wandb":
         with module.init(project="fedmf", name=directory.name, dir=str(directory)) as run:
             yield lambda row: run.log(numbers(row), step=row["round"])
     else:

@@ -23,11 +23,9 @@ from experiments.settings import log as json_log
 from experiments.settings.data import arguments, load_dataset
 from experiments.settings.experiment import build
 from experiments.settings.jobs import default_directory
-from experiments.settings.output import LogForm
-from experiments.settings.overrides import as_overrides
 from experiments.settings.recorded import named_code, refuse_code, restored
 from experiments.settings.schema import Settings
-from experiments.settings.values import plain
+from experiments.settings.values import as_overrides, plain
 from fedmf.errors import SettingError
 from fedmf.plan import Plan
 
@@ -200,7 +198,9 @@ run = Runner()
 
 
 def _simulated(settings: Settings, directory: Path) -> Result:
-    with json_log.written(settings.run.log is LogForm.json, directory.name):
-        simulate(settings, directory.resolve())
+    if settings.run.log == "json":
+        json_log.install()
+    json_log.name_run(directory.name)
+    simulate(settings, directory.resolve())
     # This process named that code, and no other: config.yaml may have changed since a run began.
     return Result(directory.resolve(), given=frozenset(named_code(plain(settings)).values()))

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from experiments.run_files.directory import CHECKPOINT, CONFIG, METRICS, SUMMARY, RunDirectory, read_releases
-from experiments.run_files.reader import is_finished, read_config, read_run, read_summary
-from experiments.run_files.same_settings import (
+from experiments.run_files.reader import (
     EXTENDED,
     LIMIT,
     PARTS,
     bound_config,
     differences,
+    is_finished,
+    read_config,
+    read_run,
+    read_summary,
     refuse_differences,
     refuse_other_settings,
     with_limits,
@@ -23,7 +26,6 @@ from experiments.settings.compose import compose, given_values, is_true
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.keys import keyed
 from experiments.settings.log import messages
-from experiments.settings.overrides import GROUPS
 from experiments.settings.recorded import flattened, refuse_code, restored, to_yaml
 from experiments.settings.schema import FREE, Settings, of_the_run
 from experiments.settings.values import plain
@@ -78,7 +80,7 @@ def _refuse_nothing_to_resume(path: Path, given: Mapping[str, Any], *, extends: 
         raise RunDirectoryError(
             f"{path} holds no run that run.extend could add epochs to; name a finished one."
         )
-    if not without({f"{key}.name" if key in GROUPS else key: None for key in given}, FREE):
+    if not without(dict.fromkeys(given), FREE):
         raise RunDirectoryError(
             f"{path} holds no run to go on with, and no settings are given by which a new one would begin; name the "
             "directory of a run, or leave out run.resume."

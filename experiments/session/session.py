@@ -22,8 +22,7 @@ from experiments.engines.engine import engine_worker, shared_tasks
 from experiments.engines.grid import run_locally
 from experiments.run_files.directory import CHECKPOINT, CONFIG, REPORT, RunDirectory
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance, own_code
-from experiments.run_files.reader import is_finished
-from experiments.run_files.same_settings import fixed, refuse_other_settings
+from experiments.run_files.reader import fixed, is_finished, refuse_other_settings
 from experiments.session import resume
 from experiments.session.monitoring import WatchedPopulation, import_logger, open_logger, open_watch
 from experiments.session.progress import FailureCount, View

@@ -1,8 +1,10 @@
-"""Compose a command's settings and overrides with Hydra, and return them as a frozen object."""
+"""Compose a command's settings and overrides with Hydra, as a frozen object; a mistake becomes one sentence."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any, TypeVar, cast, get_type_hints
 
 import hydra
@@ -10,15 +12,18 @@ from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from experiments.settings.mistakes import as_setting_errors
-from experiments.settings.overrides import at_home
-from experiments.settings.reference import CONF
-from experiments.settings.values import Choice, Option, defaults, group_of, make
+from experiments.settings.reference import CONF, RUN, called, reference
+from experiments.settings.values import Choice, Option, at_home, defaults, is_group, make
 from fedmf.errors import SettingError
 
 T = TypeVar("T")
+
+# Lines of a message: where Hydra was when it noticed, and advice that would make a typo a setting.
+_NOISE = ("To append", "full_key:", "object_type=", "reference_type=", "See https", "Set the env")
 
 
 def compose(
@@ -29,14 +34,14 @@ def compose(
     `name` is "config" for those of a run. `recorded` are values in the place of the defaults: those of a run that is resumed.
     Hydra's global state is left as it was. Raises a `FedmfError` for what cannot be composed.
     """
+    check_keys(name, given_values(overrides))
     choices = [f"{group}={choice}" for group, choice in _choices_made(settings, recorded or {}).items()]
-    with as_setting_errors(name, overrides):
-        typed = [text for text in overrides if text not in choices]
-        return make(settings, composed(name, typed, settings, recorded))
+    typed = [text for text in overrides if text not in choices]
+    return make(settings, composed(name, typed, settings, recorded))
 
 
 def split(overrides: str) -> list[str]:
-    """Return the overrides in a text, parted as a shell does. Raises `SettingError` for an open quote."""
+    """Return the overrides in a text, split as a shell does. Raises `SettingError` for an open quote."""
     try:
         return shlex.split(overrides)
     except ValueError as error:
@@ -49,7 +54,6 @@ def store_settings(name: str, settings: type, recorded: Mapping[str, Any] | None
     With `recorded` values in the place of the defaults; those of a group that has choices are its choice "recorded".
     """
     store, values = ConfigStore.instance(), dict(recorded or {})
-    store.store(name=f"fedmf_{name}_defaults", node=defaults(settings))
     chosen = {item.name: item.metadata["chosen"] for item in fields(settings) if "chosen" in item.metadata}
     for group, options in choices_of(settings).items():
         for choice, option in options.items():
@@ -58,14 +62,16 @@ def store_settings(name: str, settings: type, recorded: Mapping[str, Any] | None
         if group in values:
             store.store(group=group, name="recorded", node=values.pop(group))
             chosen[group] = "recorded"
-    order = [f"fedmf_{name}_defaults", *({group: choice} for group, choice in chosen.items()), "_self_"]
-    store.store(name=f"fedmf_{name}", node={"defaults": order, **values})
+    order = ["_self_", *({group: choice} for group, choice in chosen.items())]
+    store.store(name=f"fedmf_{name}", node=OmegaConf.merge({"defaults": order}, defaults(settings), values))
 
 
 def choices_of(settings: type) -> dict[str, Mapping[str, Option]]:
     """Return {group: {choice: its settings}} of the groups whose keys depend on the choice."""
-    groups = {name: group_of(hint) for name, hint in get_type_hints(settings).items()}
-    return {name: group.options for name, group in groups.items() if group and issubclass(group, Choice)}
+    hints = get_type_hints(settings)
+    return {
+        name: group.options for name, group in hints.items() if is_group(group) and issubclass(group, Choice)
+    }
 
 
 def _choices_made(settings: type, recorded: Mapping[str, Any]) -> dict[str, str]:
@@ -82,7 +88,7 @@ def composed(
     of_process = GlobalHydra.instance()
     outer, of_process.hydra = of_process.hydra, None  # of an application that calls us
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
+        with as_setting_errors(), initialize_config_dir(str(CONF), version_base="1.3"):
             return as_plain(hydra.compose(f"fedmf_{name}", overrides=at_home(overrides)))
     finally:
         GlobalHydra.instance().hydra = outer
@@ -94,14 +100,16 @@ def as_plain(config: DictConfig) -> dict[str, Any]:
 
 
 def given_values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return what `overrides` give by key; a deletion and a sweep give None. Raises `SettingError` for one that is not understood.
+    """Return what `overrides` give by key, of a sweep its text. Raises `SettingError` for one that is not understood.
 
-    >>> given_values(["+run.extend=2", "model=cnn"])
-    {'run.extend': 2, 'model': 'cnn'}
+    >>> given_values(["+run.extend=2", "model=cnn", "seed=1,2"])
+    {'run.extend': 2, 'model': 'cnn', 'seed': '1,2'}
     """
     with as_setting_errors():
         return {
-            one.key_or_group: None if one.is_delete() or one.is_sweep_override() else one.value()
+            one.key_or_group: str(one.input_line).partition("=")[2]
+            if one.is_sweep_override()
+            else one.value()
             for one in OverridesParser.create().parse_overrides(at_home(overrides))
         }
 
@@ -113,3 +121,61 @@ def is_true(value: object) -> bool:
     (True, True, True, True, False, False, False)
     """
     return str(value).lower() in ("true", "yes", "on", "y", "1")
+
+
+def check_keys(name: str, given: Mapping[str, Any], hydras: Iterable[str] = ()) -> None:
+    """Raise `SettingError` for a key that the command composed as `name` lacks, and for a choice that is no text.
+
+    `hydras` are the names of Hydra's own groups, of which all keys pass.
+    """
+    command = RUN if name == "config" else name
+    known = reference(command)
+    passing = (*known.groups, *known.keys, *hydras, "experiment")
+    for key, value in given.items():
+        is_below = key.startswith(tuple(f"{own}{mark}" for own in (*hydras, *known.keys) for mark in "./"))
+        if key.removesuffix(".name") not in passing and not is_below:
+            raise SettingError(unknown(command, key))
+        if key in known.groups and known.groups[key].choices and not isinstance(value, str | None):
+            raise SettingError(
+                f"{key} is {value}; it is chosen as {key}=NAME, one of {', '.join(known.groups[key].choices)}."
+            )
+
+
+def unknown(command: str, key: str) -> str:
+    """Return that there is no such setting, the nearest one, and where help is.
+
+    >>> unknown("simulate", "epsilon")
+    'epsilon is no setting of simulate; did you mean privacy.epsilon? `fedmf simulate --help` lists all of them.'
+    """
+    known = reference(command)
+    names = [*known.groups, *known.keys]
+    near = [name for name in names if name.endswith(f".{key}")] or get_close_matches(key, names, cutoff=0.72)
+    asked = f"did you mean {near[0]}? " if near else ""
+    return f"{key} is no setting of {command}; {asked}`{called(command)} --help` lists all of them."
+
+
+def check_no_flags(arguments: Sequence[str], allowed: Collection[str] = ()) -> None:
+    """Raise `SettingError` for an option such as --seed that is none of `allowed`."""
+    for argument in arguments:
+        if argument.startswith("-") and argument.partition("=")[0] not in allowed:
+            raise SettingError(f"{argument} is no option; settings are given as key=value, without dashes.")
+
+
+@contextmanager
+def as_setting_errors() -> Iterator[None]:
+    """Raise what Hydra or OmegaConf refuse inside as a `SettingError` of one sentence."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise SettingError(sentence(error)) from error
+
+
+def sentence(error: BaseException) -> str:
+    """Return the message of `error`, and of what Hydra caught before it, on one line."""
+    if isinstance(error, OverrideParseException):  # whose own message is that of a parser
+        return f"{error.override} is not understood; settings are given as key=value, lists as key=[a,b]."
+    lines = [line.strip() for line in str(error).partition("Config search path")[0].splitlines()]
+    text = " ".join(line for line in lines if line and not line.startswith(_NOISE)) or type(error).__name__
+    if isinstance(error, HydraException) and error.__cause__ is not None:
+        return f"{text.rstrip('.')}: {sentence(error.__cause__)}"
+    return text

@@ -1,12 +1,16 @@
-"""The groups `dataset` and `model`: one frozen dataclass for each kind of choice.
+"""The groups `dataset` and `model`: one frozen dataclass for each choice.
 
-They hold values only; `client.data.load` and `client.models.build` say what the values mean and check them.
+The keys of a built-in data set are the keyword arguments of its loader, with their types and defaults: here is only what
+they mean. `client.data.load` and `client.models.build` check the values.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, make_dataclass
+from typing import Any
 
+from client.data import DATASETS, Dataset, load
+from client.data.registry import check
 from client.settings import HELD_OUT_USES, LEVELS, PARTITIONERS, TEST_SPLITS
 from experiments.settings.keys import keyed
 from experiments.settings.log import messages
@@ -14,17 +18,9 @@ from experiments.settings.values import Choice, Option, plain
 from fedmf.errors import SettingError
 from fedmf.setting import REQUIRED, setting
 
-if TYPE_CHECKING:
-    from client.data import Dataset
-
 _OWN_LOADER = "package.module:function, a loader of your own"
 _OWN_MODEL = "package.module:Class, a model of your own"
-_CLASSES = "how many classes there are; null: as many as the labels say"
-_LABELS = (
-    "the public names of the classes, class 0 first, such as [cat,dog]; null: those of all rows (of the test rows "
-    "with classes)"
-)
-_SPLIT = "a column of 0 or train, 1 or test; null: the column split, if there is one, else a fifth of each user's rows"
+_OWN_ARGUMENTS = "its other arguments, such as {size: 3}; null: none"
 
 
 @dataclass(frozen=True)
@@ -63,141 +59,75 @@ class DatasetSettings(Choice):
     )
 
 
-@dataclass(frozen=True)
-class ByUserNpzSettings(DatasetSettings):
-    """Arrays of one's own."""
-
-    classes: int | None = setting(None, _CLASSES)
-
-
-@dataclass(frozen=True)
-class SyntheticSettings(DatasetSettings):
-    """Made-up points."""
-
-    clients: int = setting(1000, "how many clients there are, up to 1,000,000,000")
-    features: int = setting(32, "numbers of an input")
-    classes: int = setting(10, "how many classes there are")
-    shift: float = setting(0.5, "how far the clients' inputs lie apart")
-
-
-@dataclass(frozen=True)
-class ByUserTextSettings(DatasetSettings):
-    """Texts of one's own."""
-
-    vocabulary_size: int | None = setting(
-        None,
-        "words that are kept, the most frequent first, of the vocabulary or of those counted without one; null: 10000",
-    )
-    level: str | None = setting(
-        None,
-        "of texts: words or characters; null: what the model predicts (char_lstm characters, any other words)",
-        LEVELS,
-    )
-    length: int | None = setting(None, "words or characters of an example; null: 20 words or 80 characters")
-
-
-@dataclass(frozen=True)
-class ByUserColumnsSettings(ByUserTextSettings):
-    """What every table of one's own may be given."""
-
-    user: str = setting("user", "the column of users: whole numbers or texts")
-    label: str = setting("label", "the column of labels: whole numbers from 0, or names")
-    features: tuple[str, ...] | None = setting(
-        None,
-        "the columns of numbers that are the input, such as [height,width], or one of lists of numbers; null: all others",
-    )
-    text: str | None = setting(
-        None, "the column of texts, for a language model; features and label are then not used"
-    )
-    split: str | None = setting(None, _SPLIT)
-    classes: int | None = setting(None, _CLASSES)
-    labels: tuple[str, ...] | None = setting(None, _LABELS)
+MEANS = {
+    "alpha": "concentration of dirichlet and inner_dirichlet: small is uneven",
+    "as_published": "true: as in TFF and LEAF (docs/data.md)",
+    "classes": "how many classes there are; null: as many as the labels say",
+    "synthetic.classes": "how many classes there are",
+    "synthetic.clients": "how many clients there are, up to 1,000,000,000",
+    "partitioned.clients": "how many made-up clients there are",
+    "delimiter": "between the columns",
+    "download": "true: from the hub, if path is null",
+    "features": "the columns of numbers that are the input, such as [height,width], or one of lists of numbers; null: all others",
+    "synthetic.features": "numbers of an input",
+    "by_user_images.file": "the table's column of files below the folder; null: file_name",
+    "image": "the column of pictures (PNG or JPEG), or of lists of pixels",
+    "label": "the column of labels: whole numbers from 0, or names",
+    "by_user_images.label": "the table's column of labels; null: label",
+    "labels": "the public names of the classes, class 0 first, such as [cat,dog]; null: those of all rows (of the test rows "
+    "with classes)",
+    "length": "words or characters of an example; null: 20 words or 80 characters",
+    "stackoverflow.length": "words of a sentence",
+    "level": "of texts: words or characters; null: what the model predicts (char_lstm characters, any other words)",
+    "only_digits": "true: the 10 digits of the 62 classes",
+    "partition_seed": "public seed of who gets which example",
+    "partitioner": f"how examples are dealt: {', '.join(PARTITIONERS)}, or a class of flwr-datasets",
+    "partitioner_settings": "arguments of that class, such as {num_classes_per_partition: 3}; null: its defaults",
+    "shards": "shards of a client, with partitioner=shards",
+    "shift": "how far the clients' inputs lie apart",
+    "split": "a column of 0 or train, 1 or test; null: the column split, if there is one, else a fifth of each user's rows",
+    "by_user_images.table": "a CSV or parquet file that names pictures, users and labels; null: metadata.csv or .parquet in "
+    "the folder, if there",
+    "test": "the test set; validation: its first 10,000 sentences, to choose settings on; heldout: users who never train",
+    "text": "the column of texts, for a language model; features and label are then not used",
+    "user": "the column of users: whole numbers or texts",
+    "by_user_images.user": "the table's column of users; null: user",
+    "vocabulary_size": "words that are kept, the most frequent first, of the vocabulary or of those counted without one; null: "
+    "10000",
+    "stackoverflow.vocabulary_size": "words of the vocabulary, the most frequent first",
+}
+"""What the arguments of loaders mean, as KEY or DATASET.KEY. An argument that is not here is no setting."""
+OFFERED = {"level": LEVELS, "partitioner": tuple(PARTITIONERS), "test": TEST_SPLITS}
 
 
-@dataclass(frozen=True)
-class ByUserCsvSettings(ByUserColumnsSettings):
-    """A CSV table of one's own."""
-
-    delimiter: str = setting(",", "between the columns")
-
-
-@dataclass(frozen=True)
-class ByUserTableSettings(ByUserColumnsSettings):
-    """A table of one's own in parquet or as a Hugging Face data set."""
-
-    image: str | None = setting(None, "the column of pictures (PNG or JPEG), or of lists of pixels")
-
-
-@dataclass(frozen=True)
-class ByUserImagesSettings(DatasetSettings):
-    """A folder of pictures of one's own, USER/LABEL/FILE, also below train and test."""
-
-    table: str | None = setting(
-        None,
-        "a CSV or parquet file that names pictures, users and labels; null: metadata.csv or .parquet in the folder, if there",
-    )
-    file: str | None = setting(None, "the table's column of files below the folder; null: file_name")
-    user: str | None = setting(None, "the table's column of users; null: user")
-    label: str | None = setting(None, "the table's column of labels; null: label")
-    split: str | None = setting(None, _SPLIT)
-    classes: int | None = setting(None, _CLASSES)
-    labels: tuple[str, ...] | None = setting(None, _LABELS)
-
-
-@dataclass(frozen=True)
-class PartitionedSettings(DatasetSettings):
-    """Arrays of one's own without users."""
-
-    clients: int = setting(100, "how many made-up clients there are")
-    partitioner: str = setting(
-        "iid",
-        f"how examples are dealt: {', '.join(PARTITIONERS)}, or a class of flwr-datasets",
-        PARTITIONERS,
-    )
-    partitioner_settings: Mapping[str, object] | None = setting(
-        None, "arguments of that class, such as {num_classes_per_partition: 3}; null: its defaults"
-    )
-    alpha: float = setting(0.5, "concentration of dirichlet and inner_dirichlet: small is uneven")
-    shards: int = setting(2, "shards of a client, with partitioner=shards")
-    classes: int | None = setting(None, _CLASSES)
-    partition_seed: int = setting(0, "public seed of who gets which example")
-
-
-@dataclass(frozen=True)
-class HubSettings(DatasetSettings):
-    """A data set that the hub holds too; it is downloaded only when asked for."""
-
-    as_published: bool = setting(False, "true: as in TFF and LEAF (docs/data.md)")
-    download: bool = setting(False, "true: from the hub, if path is null")
-
-
-@dataclass(frozen=True)
-class FemnistSettings(HubSettings):
-    """Federated EMNIST."""
-
-    only_digits: bool = setting(False, "true: the 10 digits of the 62 classes")
-
-
-@dataclass(frozen=True)
-class StackOverflowSettings(DatasetSettings):
-    """TFF's Stack Overflow."""
-
-    vocabulary_size: int = setting(10000, "words of the vocabulary, the most frequent first")
-    test: str = setting(
-        "test",
-        "the test set; validation: its first 10,000 sentences, to choose settings on; heldout: users who never train",
-        TEST_SPLITS,
-    )
-    length: int = setting(20, "words of a sentence")
+def _settings_of(name: str, loader: Callable[..., Dataset]) -> type[DatasetSettings]:
+    """Return the settings of a built-in data set: those of all, and the arguments of its loader that `MEANS` has."""
+    taken: list[tuple[str, Any, Any]] = []
+    for key, argument in inspect.signature(loader, eval_str=True).parameters.items():
+        means = MEANS.get(f"{name}.{key}", MEANS.get(key))
+        if means is not None:
+            taken.append((key, argument.annotation, setting(argument.default, means, OFFERED.get(key, ()))))
+    place = {"__module__": __name__}
+    return make_dataclass(f"{name}_settings", taken, bases=(DatasetSettings,), namespace=place, frozen=True)
 
 
 @dataclass(frozen=True)
 class CustomDatasetSettings(DatasetSettings):
-    """A loader of one's own: `name` is its import path package.module:function, `settings` its arguments."""
+    """A loader of the user's own: `name` is its import path package.module:function, `settings` its arguments."""
 
-    settings: Mapping[str, object] | None = setting(
-        None, "its other arguments, such as {size: 3}; null: none"
-    )
+    settings: Mapping[str, object] | None = setting(None, _OWN_ARGUMENTS)
+
+
+DatasetSettings.options = {
+    **{
+        name: Option(_settings_of(name, entry.load), entry.summary.removesuffix("."))
+        for name, entry in DATASETS.items()
+    },
+    "custom": Option(CustomDatasetSettings, _OWN_LOADER),
+}
+globals().update(
+    {option.settings.__name__: option.settings for option in DatasetSettings.options.values()}
+)  # for pickle
 
 
 @dataclass(frozen=True)
@@ -217,11 +147,9 @@ class ModelSettings(Choice):
 
 @dataclass(frozen=True)
 class CustomModelSettings(ModelSettings):
-    """A module of one's own: `name` is its import path package.module:class, `settings` its arguments."""
+    """A module of the user's own: `name` is its import path package.module:class, `settings` its arguments."""
 
-    settings: Mapping[str, object] | None = setting(
-        None, "its other arguments, such as {width: 3}; null: none"
-    )
+    settings: Mapping[str, object] | None = setting(None, _OWN_ARGUMENTS)
 
 
 @dataclass(frozen=True)
@@ -239,35 +167,6 @@ class LstmSettings(ModelSettings):
     hidden: int | None = setting(None, "units of an LSTM layer; null: the size of the papers")
 
 
-DatasetSettings.options = {
-    "digits": Option(
-        DatasetSettings,
-        "scanned digits that ship with scikit-learn: 1437 clients with one image of 8 x 8 each",
-    ),
-    "synthetic": Option(
-        SyntheticSettings, "made-up points: Gaussian classes whose centres every client sees moved"
-    ),
-    "by_user_npz": Option(
-        ByUserNpzSettings, "your own arrays x, y, user in one .npz file or a folder of .npy files"
-    ),
-    "by_user_text": Option(ByUserTextSettings, "your own texts: JSON lines with user and text (or tokens)"),
-    "by_user_csv": Option(ByUserCsvSettings, "your own table: CSV with columns by name"),
-    "by_user_parquet": Option(ByUserTableSettings, "your own table: parquet with columns by name"),
-    "by_user_images": Option(
-        ByUserImagesSettings,
-        "your own pictures: a folder USER/LABEL/FILE, or a table of files, users and labels",
-    ),
-    "by_user_hub": Option(ByUserTableSettings, "a Hugging Face data set on disk, with columns by name"),
-    "partitioned": Option(
-        PartitionedSettings, "your own arrays x, y without users, dealt to made-up clients"
-    ),
-    "femnist": Option(
-        FemnistSettings, "handwritten digits and letters of 3,400 writers (TFF, LEAF or the hub)"
-    ),
-    "shakespeare": Option(HubSettings, "next character of the lines of 715 roles (TFF, LEAF or the hub)"),
-    "stackoverflow": Option(StackOverflowSettings, "next word of 342,477 users (TFF)"),
-    "custom": Option(CustomDatasetSettings, _OWN_LOADER),
-}
 ModelSettings.options = {
     "logistic": Option(ModelSettings, "logistic regression"),
     "mlp": Option(MlpSettings, "one hidden layer of rectified units"),
@@ -279,7 +178,7 @@ ModelSettings.options = {
 
 
 PREDICTS = {"lstm": "words", "char_lstm": "characters"}
-"""What the language models predict: the level of texts of one's own that each is for."""
+"""What the language models predict: the level that the user's own texts are split at for each."""
 WITH_TEXTS = ("by_user_csv", "by_user_parquet", "by_user_hub")  # tables, of which one column may be texts
 
 
@@ -307,14 +206,12 @@ def arguments(settings: Choice | Mapping[str, Any]) -> dict[str, Any]:
 
 def load_dataset(
     arguments: Mapping[str, Any], model: str | None = None, *, clients_only: bool = False
-) -> "Dataset":
+) -> Dataset:
     """Return the data set that a composed group `dataset` names.
 
-    `model` is the name of the model that it is for: texts of one's own are parted into what that predicts.
-    `clients_only`: for a process that plays clients, which needs no test set.
+    `model` is the name of the model that it is for: the user's own texts are split into what that predicts.
+    `clients_only`: for a process that runs clients, which needs no test set.
     """
-    from client.data import load  # with all loaders: not for a node that only says how many clients it holds
-
     arguments = _at_level(arguments, model)
     with keyed("dataset", arguments.keys()):
         return load(**arguments, clients_only=clients_only)
@@ -322,8 +219,6 @@ def load_dataset(
 
 def check_dataset(arguments: Mapping[str, Any], model: str | None = None) -> None:
     """Raise `SettingError` for a group `dataset` with which `load_dataset` could load no data; none are read."""
-    from client.data.registry import check
-
     arguments = _at_level(arguments, model)
     with keyed("dataset", arguments.keys()):
         check(**arguments)
@@ -337,16 +232,16 @@ def check_none_held_out(settings: DatasetSettings) -> None:
         )
 
 
-def print_notes(dataset: "Dataset") -> None:
+def print_notes(dataset: Dataset) -> None:
     """Print on stderr what there is to know of the public part of a data set that was loaded."""
     for note in dataset.notes:
         messages.info(f"dataset {dataset.name}: {note}")
 
 
 def _at_level(arguments: Mapping[str, Any], model: str | None) -> Mapping[str, Any]:
-    """Return the arguments of texts of one's own at the level that `model` predicts; other data sets' as they are.
+    """Return the arguments of the user's own texts at the level that `model` predicts; other data sets' as they are.
 
-    Raises `SettingError` for a level that is another one. Models of one's own take either, words where none is given.
+    Raises `SettingError` for another level. Custom models take either, words where none is given.
     """
     predicted = PREDICTS.get(model or "")
     of_texts = arguments.get("name") == "by_user_text" or (

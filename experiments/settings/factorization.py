@@ -1,10 +1,12 @@
-"""The factorization of a run from its settings: family, what it is fitted to, and the server's optimizer."""
+"""The group `mechanism`, and the factorization of a run: family, what it is fitted to, and the server's optimizer."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from client.imports import import_path
-from experiments.settings.mechanism import WorkloadName
+from experiments.settings.values import Choice, Option
 from fedmf.checks import check_choice
 from fedmf.errors import SettingError
 from fedmf.mechanisms import (
@@ -21,6 +23,39 @@ from fedmf.mechanisms import (
 from fedmf.mechanisms.family import resolve
 from fedmf.mechanisms.run_factorization import costed_on
 from fedmf.mechanisms.schedules import rates
+from fedmf.setting import REQUIRED, setting
+
+WorkloadName = Literal["run", "prefix_sum", "momentum"]
+"""What the mechanism is fitted to: the optimizer over the whole run, or one epoch of prefix sums or of its momentum."""
+
+_OWN = 'MODULE:FAMILY, a fedmf.mechanisms.Family of your own (docs/tutorial.md, "Your own mechanism")'
+
+
+@dataclass(frozen=True)
+class MechanismSettings(Choice):
+    """The factorization family that correlates the noise."""
+
+    name: str = setting(REQUIRED, _OWN)
+
+
+MechanismSettings.options = {
+    name: Option(MechanismSettings, means)
+    for name, means in {
+        "optimal": "the optimal factorization, streamed with the fewest buffers that reach it",
+        "optimal_dense": "the optimum as the papers compute it, dense: up to 512 rounds",
+        "banded_toeplitz": "a Toeplitz matrix of few bands with optimised coefficients",
+        "banded_low_rank": "Denisov et al.'s approximation: some diagonals and a matrix of low rank",
+        "blt": "buffered linear Toeplitz matrices with optimised coefficients",
+        "sqrt_toeplitz": "square-root factorization of a Toeplitz workload",
+        "sqrt_blt": "the square-root factorization of a Toeplitz workload, in O(log T) buffers",
+        "normalized_sqrt": "the square root with columns of equal length, in O(log T) buffers",
+        "binary_tree": "the binary tree mechanism",
+        "honaker_online": "the tree, each node estimated from its own subtree",
+        "honaker_full": "the tree, prefix sums from all nodes by least squares",
+        "independent": "independent noise in every round (DP-SGD, DP-FedAvg)",
+        "custom": _OWN,
+    }.items()
+}
 
 
 def find_family(name: str, key: str = "mechanism.name") -> Family:
@@ -50,7 +85,7 @@ LONGEST_CERTIFIED = (
 
 
 def factorize(
-    name: str, fitted_to: WorkloadName, rounds: int, epochs: int, *, beta: float, schedule: str
+    name: str, fitted_to: str, rounds: int, epochs: int, *, beta: float, schedule: str
 ) -> RunFactorization:
     """Return each epoch's factorization by the family `name`, costed on what the server makes of the whole run.
 
@@ -58,8 +93,8 @@ def factorize(
     `schedule` are those of the server's optimizer. Raises `SettingError` as `design` does.
     """
     alone = None
-    if fitted_to is not WorkloadName.run:
-        alone = momentum(rounds, beta if fitted_to is WorkloadName.momentum else 0.0)
+    if fitted_to != "run":
+        alone = momentum(rounds, beta if fitted_to == "momentum" else 0.0)
     return fit(find_family(name), run_workloads(rounds, epochs, beta=beta, schedule=schedule), alone)
 
 

@@ -17,14 +17,20 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from client.metric_names import BETTER_IF_LARGER
-from experiments.settings.compose import as_plain, store_settings
+from experiments.settings.compose import (
+    as_plain,
+    as_setting_errors,
+    check_keys,
+    check_no_flags,
+    given_values,
+    sentence,
+    store_settings,
+)
 from experiments.settings.log import messages
-from experiments.settings.mistakes import as_setting_errors, check_no_flags, sentence
-from experiments.settings.overrides import at_home
 from experiments.settings.recorded import named_code
 from experiments.settings.reference import CONF, called
 from experiments.settings.schema import Settings
-from experiments.settings.values import make, plain
+from experiments.settings.values import at_home, make, plain
 from fedmf.errors import SettingError
 
 Job = Callable[[Settings, Path, str], float | None]
@@ -56,12 +62,13 @@ def run_jobs(job: Job, settings_of: Callable[[Sequence[str]], Settings]) -> None
         with saying_how_to_resume(settings, directory):
             job(settings, directory, "")
         return
+    check_keys("config", given_values(overrides), ["hydra"])
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
     store_settings("config", Settings)
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     sys.argv[1:] = arguments  # hydra.main reads them itself
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-    with as_setting_errors("config", overrides):
+    with as_setting_errors():
         composed(partial(_call, job))()
 
 
@@ -115,8 +122,7 @@ def _call(job: Job, config: DictConfig) -> float | None:
     directory = Path(str(config.run.directory or output)).resolve()
     name = f"job {hydra_config.job.num}" if hydra_config.mode == RunMode.MULTIRUN else ""
     try:
-        with as_setting_errors("config", given):
-            settings = make(Settings, as_plain(config))
+        settings = make(Settings, as_plain(config))
         if name == "job 0":
             messages.info(
                 f"a sweep; `{called('compare')} directory={hydra_config.sweep.dir}` compares its runs"

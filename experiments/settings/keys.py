@@ -1,9 +1,10 @@
 """The library's messages with the keys of the command line.
 
-fedmf, server and client name the argument that is wrong ("cohort_size is 0"), because their users have no keys. `keyed` makes
-of it the key that was typed ("population.cohort_size is 0").
+fedmf, server and client name the argument that is wrong ("cohort_size is 0"), because their users have no keys. `keyed`
+replaces it by the key that was typed ("population.cohort_size is 0").
 """
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from fedmf.errors import FedmfError, RunStoppedError
 
 HOW_TO_RESUME = "Go on with run.resume=true."
+_IN_YAML = {"True": "true", "False": "false", "None": "null"}
 
 
 @contextmanager
@@ -31,14 +33,16 @@ def with_key(text: str, group: str, names: Any) -> str:
 
     An argument is one at the beginning, and where a value is set.
 
-    >>> with_key("copy is old; set accept=True.", "run", ("copy", "accept"))
-    'run.copy is old; set run.accept=true.'
+    >>> with_key("copy is None; set accept=True.", "run", ("copy", "accept"))
+    'run.copy is null; set run.accept=true.'
     """
     arguments: Collection[str] = getattr(names, "__dataclass_fields__", names)
     keyed_text = f" {group}.{text}" if text.partition(" ")[0] in arguments else f" {text}"
     for name in arguments:
         keyed_text = keyed_text.replace(f" {name}=", f" {group}.{name}=")
-    return keyed_text[1:].replace("=True", "=true").replace("=None", "=null").replace(" to None", " to null")
+    return re.sub(
+        r"(=| is | to )(True|False|None)\b", lambda found: found[1] + _IN_YAML[found[2]], keyed_text[1:]
+    )
 
 
 @contextmanager

@@ -3,8 +3,8 @@
     {"time": "2026-01-31T12:00:00.123Z", "level": "WARNING", "logger": "server.attendance", "message": "...", "run": "1"}
 
 `messages` is the logger of what a command tells its user; as text it is the message alone, a warning or an error after that
-word. Times are in UTC as RFC 3339 has them; an error's `traceback` is a text in the object. `run.log=json`, and `log=json` of a
-node, set FEDMF_LOG. Processes that this one starts find it, and the run in FEDMF_RUN, in their environment when they import
+word. Times are in UTC as RFC 3339 has them; an error's `traceback` is a text in the object. `run.log=json` sets FEDMF_LOG to the
+end of the process. Processes that this one starts find it, and the run in FEDMF_RUN, in their environment when they import
 `experiments`.
 """
 
@@ -13,14 +13,11 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 LOG, RUN = "FEDMF_LOG", "FEDMF_RUN"  # of the environment
-# Loggers with handlers of their own, some of them made later than this module: Flower's, and those of its HTTP server.
-_FLOWERS = ("flwr", "flwr-telemetry", "uvicorn", "uvicorn.error")
+_FLOWERS = "flwr"  # logger with handlers of its own, some of them made later than this module
 
 messages = logging.getLogger("fedmf-messages")
 
@@ -58,10 +55,10 @@ class Lines(logging.Formatter):
 
 
 class _Stderr(logging.Handler):
-    """Writes to whatever stderr is then, a line by one call. An error of the stream is the caller's, as with print."""
+    """Writes each line by one call to what `sys.stderr` is then. An error of the stream is the caller's, as with print."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if is_on() or record.name not in _FLOWERS:  # whose text is written by their own handlers
+        if is_on() or record.name != _FLOWERS:  # whose text is written by its own handlers
             sys.stderr.write(self.format(record) + "\n")
             sys.stderr.flush()
 
@@ -78,33 +75,14 @@ messages.setLevel(logging.INFO)
 
 
 def install() -> None:
-    """Let this process write JSON from now on, and those that it starts."""
+    """Let this process, and those that it starts, write JSON from now on."""
     os.environ[LOG] = "json"
     if not any(isinstance(handler, _Stderr) for handler in logging.root.handlers):
         logging.root.addHandler(stderr_handler("%(message)s"))
     logging.captureWarnings(True)
-    for name in _FLOWERS:
-        logging.getLogger(name).addFilter(_by_root)  # once, however often it is asked
+    logging.getLogger(_FLOWERS).addFilter(_by_root)  # has no effect the second time
     sys.excepthook = _log_uncaught
     threading.excepthook = lambda said: _log_uncaught(said.exc_type, said.exc_value, said.exc_traceback)
-
-
-@contextmanager
-def written(as_json: bool, run: object) -> Iterator[None]:
-    """Write JSON that names `run` while the block lasts, if asked to; a process that does so anyway continues after it."""
-    if not as_json or is_on():
-        name_run(run)
-        yield
-        return
-    before = sys.excepthook, threading.excepthook, logging.root.handlers[:]
-    install()
-    name_run(run)
-    try:
-        yield
-    finally:
-        sys.excepthook, threading.excepthook, logging.root.handlers[:] = before
-        logging.captureWarnings(False)
-        del os.environ[LOG], os.environ[RUN]
 
 
 def name_run(run: object) -> None:

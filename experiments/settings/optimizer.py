@@ -1,8 +1,8 @@
-"""The group `optimizer`: one frozen dataclass for each choice, which is the library's own and the name of the choice."""
+"""The group `optimizer`: one frozen dataclass for each choice, the library's own with the defaults of a run."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, make_dataclass
 from functools import partial
 from typing import Any
 
@@ -26,43 +26,21 @@ class OptimizerSettings(Choice):
     name: str = setting(REQUIRED, _OWN)
 
 
-@dataclass(frozen=True)
-class SgdSettings(Sgd, OptimizerSettings):
-    """Gradient descent with momentum."""
-
-    learning_rate: float = setting(0.3, "what the mean update is multiplied by")
-    momentum: float = setting(0.9, "share of the velocity that stays in a round, in [0, 1)")
-
-
-_STEP = "what a coordinate moves in a round where its updates agree"
-
-
-@dataclass(frozen=True)
-class AdamSettings(Adam, OptimizerSettings):
-    """Adam."""
-
-    learning_rate: float = setting(0.2, _STEP)
-    momentum: float = setting(0.9, "beta1 of the paper")
-
-
-@dataclass(frozen=True)
-class YogiSettings(Yogi, OptimizerSettings):
-    """Yogi."""
-
-    learning_rate: float = setting(0.2, _STEP)
-    momentum: float = setting(0.9, "beta1 of the paper")
-
-
-@dataclass(frozen=True)
-class AdagradSettings(Adagrad, OptimizerSettings):
-    """Adagrad."""
-
-    learning_rate: float = setting(0.6, _STEP)
+def _settings_of(name: str, own: type[Optimizer], **defaults: float) -> type[OptimizerSettings]:
+    """Return the settings of the library's optimizer `own`, which are its fields with these defaults."""
+    fields_ = {item.name: item for item in fields(own)}  # type: ignore[arg-type]
+    changed = [
+        (key, fields_[key].type, setting(value, **fields_[key].metadata)) for key, value in defaults.items()
+    ]
+    place = {"__module__": __name__}
+    return make_dataclass(
+        f"{name}_settings", changed, bases=(own, OptimizerSettings), namespace=place, frozen=True
+    )
 
 
 @dataclass(frozen=True)
 class CustomOptimizerSettings(OptimizerSettings):
-    """An optimizer of one's own: `name` is its import path package.module:Class, `settings` its arguments."""
+    """A custom optimizer: `name` is its import path package.module:Class, `settings` its arguments."""
 
     settings: Mapping[str, object] | None = setting(
         None, "its arguments, such as {learning_rate: 0.1}; null: none"
@@ -70,19 +48,21 @@ class CustomOptimizerSettings(OptimizerSettings):
 
 
 OptimizerSettings.options = {
-    "sgd": Option(SgdSettings, "gradient descent with momentum"),
-    "adam": Option(AdamSettings, "Adam"),
-    "yogi": Option(YogiSettings, "Yogi"),
-    "adagrad": Option(AdagradSettings, "Adagrad"),
-    "custom": Option(
-        CustomOptimizerSettings,
-        _OWN,
+    "sgd": Option(
+        _settings_of("sgd", Sgd, learning_rate=0.3, momentum=0.9), "gradient descent with momentum"
     ),
+    "adam": Option(_settings_of("adam", Adam, learning_rate=0.2, momentum=0.9), "Adam"),
+    "yogi": Option(_settings_of("yogi", Yogi, learning_rate=0.2, momentum=0.9), "Yogi"),
+    "adagrad": Option(_settings_of("adagrad", Adagrad, learning_rate=0.6), "Adagrad"),
+    "custom": Option(CustomOptimizerSettings, _OWN),
 }
+globals().update(
+    {option.settings.__name__: option.settings for option in OptimizerSettings.options.values()}
+)  # for pickle
 
 
 def build_optimizer(settings: OptimizerSettings) -> Optimizer:
-    """Return the server optimizer of a run; one of one's own is imported, called and wrapped in `Checked`.
+    """Return the server optimizer of a run; a custom one is imported, called and wrapped in `Checked`.
 
     Raises `SettingError` for a class that is no optimizer, that does not take its settings or that raises.
     """
@@ -98,10 +78,10 @@ def build_optimizer(settings: OptimizerSettings) -> Optimizer:
 
 
 def _make(maker: Callable[..., Any], given: Mapping[str, Any], name: str) -> Optimizer:
-    """Return an optimizer of one's own, made anew of its settings."""
+    """Return a custom optimizer, made of a copy of its settings."""
     try:
         own = maker(**deepcopy(dict(given)))
-    except (Exception, SystemExit) as error:  # whatever their code raises
+    except (Exception, SystemExit) as error:
         raise SettingError(
             f"optimizer.name is {name!r}, which raised {type(error).__name__} when it was made ({error})."
         ) from error

@@ -1,94 +1,67 @@
 """config.yaml of a run directory: what its settings were, written and read back.
 
-A run directory may be somebody else's. What it names by an import path is not imported: `refuse_code`.
+A run directory may come from someone else. What it names by an import path is not imported: `refuse_code`.
 """
 
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, get_type_hints
 
 import yaml
 
 from experiments.settings.data import DatasetSettings, ModelSettings
-from experiments.settings.values import Choice, defaults, make, plain
+from experiments.settings.schema import Settings
+from experiments.settings.values import Choice, defaults, is_group, make, plain
 from fedmf.errors import SettingError
 
-if TYPE_CHECKING:  # a comparison of many runs has no need of torch
-    from experiments.settings.schema import Settings
-
-GROUPS = (
-    "engine",
-    "run",
-    "compression",
-    "population",
-    "privacy",
-    "clipping",
-    "client",
-    "optimizer",
-    "mechanism",
-)
-# A run records less than a hundred values, besides those of code of one's own.
+# A run records fewer than a hundred values, in addition to those of custom code.
 DEEPEST, MOST_VALUES = 32, 100_000
 
-# Keys that may hold an import path, besides the `name` of every group.
-CODE = ("client.loss", "client.trainer")
-LISTS_OF_CODE = ("metrics",)
+CODE = ("name", "loss", "trainer")
+"""Keys of a group that may be an import path; `metrics` may list others."""
 
 Recorded = Mapping[str, Any]
 """Settings as plain values by group, of this or an earlier version: a run directory outlives the code."""
 
 
-class Difference(NamedTuple):
-    """A setting that is not the run's: `key`, what the run `has`, and what was `given`."""
-
-    key: str
-    has: Any
-    given: Any
-
-
-def to_yaml(settings: "Settings | Recorded") -> str:
+def to_yaml(settings: Settings | Recorded) -> str:
     """Return the text of config.yaml."""
     return yaml.safe_dump(plain(settings), sort_keys=False, allow_unicode=True)
 
 
 def from_yaml(text: str) -> Recorded:
-    """Return what `to_yaml` wrote. Raises `ValueError` for any other text, whoever wrote it."""
+    """Return what `to_yaml` wrote. Raises `ValueError` for any other text."""
     try:
         document = yaml.safe_load(text)
-    except (
-        yaml.YAMLError,
-        RecursionError,
-        ValueError,
-    ) as error:  # nested too deeply; a date that no calendar has
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # nested too deeply; a date of no calendar
         raise ValueError(f"cannot be read as YAML ({error})") from error
     if not isinstance(document, dict) or not {"dataset", "model"} <= set(document):
         raise ValueError("lacks dataset or model")
-    for group in ("dataset", "model"):
-        if not isinstance(document[group], dict) or "name" not in document[group]:
-            raise ValueError(f"holds no name of its {group}")
     refuse_odd_values(document)
     os.fsencode(json.dumps(document, ensure_ascii=False))  # half a character is neither in a path nor printed
-    _check_types("dataset", DatasetSettings, document["dataset"])
-    _check_types("model", ModelSettings, document["model"])
-    for group in GROUPS:
+    for group in (name for name, hint in get_type_hints(Settings).items() if is_group(hint)):
         if not isinstance(document.get(group, {}), dict):
             raise ValueError(f"holds {document[group]!r} as {group}, which must be a mapping")
+    _check_types("dataset", DatasetSettings, document["dataset"])
+    _check_types("model", ModelSettings, document["model"])
     return document
 
 
 def _check_types(key: str, group: type[Choice], recorded: Recorded) -> None:
-    """Raise `ValueError` for a recorded value of a known key of another type.
+    """Raise `ValueError` for a group without a name, and for a value of another type.
 
     Unknown keys are left to the loader or model, which refuses them by name.
     """
-    if not isinstance(recorded["name"], str):
-        raise ValueError(f"names its {key} {recorded['name']!r}, which is no text")
-    settings = group.options.get(recorded["name"], group.options["custom"]).settings
-    known = defaults(settings)
+    name = recorded.get("name")
+    if not isinstance(name, str):
+        raise ValueError(f"names its {key} {name!r}, which is no text")
+    settings = group.options.get(name, group.options["custom"]).settings
     try:
-        make(settings, {name: recorded.get(name, value) for name, value in known.items()}, f"{key}.")
+        make(
+            settings, {own: recorded.get(own, value) for own, value in defaults(settings).items()}, f"{key}."
+        )
     except SettingError as error:
         raise ValueError(f"says that {str(error).rstrip('.')}") from error
 
@@ -106,25 +79,23 @@ def refuse_odd_values(document: object, most: int = MOST_VALUES) -> None:
         if depth > DEEPEST or seen > most:
             raise ValueError(f"holds more than {most} values or nests more than {DEEPEST} of them")
         if isinstance(value, dict):
-            for key in value:
-                if not isinstance(key, str):
-                    raise ValueError(f"holds the key {key!r}, which is no text")
-        elif not isinstance(value, str | int | float | list | None):
+            if odd := [key for key in value if not isinstance(key, str)]:
+                raise ValueError(f"holds the key {odd[0]!r}, which is no text")
+            left += [(item, depth + 1) for item in value.values()]
+        elif isinstance(value, list):
+            left += [(item, depth + 1) for item in value]
+        elif not isinstance(value, str | int | float | None):
             raise ValueError(
                 f"holds a {type(value).__name__}; settings are texts, numbers, lists and mappings"
             )
-        if isinstance(value, dict | list):
-            left += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
 
 
-def restored(document: Recorded) -> "Settings":
+def restored(document: Recorded) -> Settings:
     """Return recorded settings as the frozen object.
 
-    Raises `SettingError` for those of another version, and for a value with `${`: a run writes values, and what
-    OmegaConf would put in such a place nobody has looked at.
+    Raises `SettingError` for those of another version, and for a value with `${`: a run records values only, and
+    OmegaConf would put something unchecked in such a place.
     """
-    from experiments.settings.schema import Settings
-
     for key, value in flattened(document):
         if "${" in str(value):
             raise SettingError(f"{key} of the recorded settings is {value!r}; a run records values only.")
@@ -142,16 +113,13 @@ def named_code(document: Recorded) -> dict[str, str]:
     >>> named_code({"metrics": ["accuracy", "mine:recall"], "client": {"loss": "mine:hinge"}})
     {'client.loss': 'mine:hinge', 'metrics[1]': 'mine:recall'}
     """
-    named = {
-        f"{key}.name": group.get("name") for key, group in document.items() if isinstance(group, Mapping)
-    }
-    leaves = dict(flattened(document))
-    named |= {key: leaves.get(key) for key in CODE}
-    for key in LISTS_OF_CODE:
-        listed = leaves.get(key)
-        named |= {
-            f"{key}[{place}]": path for place, path in enumerate(listed if isinstance(listed, list) else ())
-        }
+    named: dict[str, Any] = {}
+    for key, group in document.items():
+        if isinstance(group, Mapping):
+            named |= {f"{key}.{own}": group.get(own) for own in CODE}
+    metrics = document.get("metrics")
+    if isinstance(metrics, list):
+        named |= {f"metrics[{place}]": path for place, path in enumerate(metrics)}
     return {key: str(path) for key, path in named.items() if ":" in str(path)}
 
 
@@ -166,7 +134,7 @@ def refuse_code(
         if name not in given:
             raise SettingError(
                 f"{key} of {directory} is {name!r}, which would be imported, and importing runs code; give {consent} if "
-                "you trust whoever wrote that directory."
+                "you trust the author of that directory."
             )
 
 

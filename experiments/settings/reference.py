@@ -10,19 +10,19 @@ from inspect import formatannotation
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from experiments.settings.values import Choice, group_of, plain
+from experiments.settings.values import Choice, is_group, plain, text_of
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CONF = PACKAGE.parent / "conf"
 RUN = "simulate"
 SETTINGS = {
     RUN: "settings.schema:Settings",
-    "audit": "settings.commands:AuditSettings",
+    "audit": "audit.__main__:AuditSettings",
     "compare": "compare:CompareSettings",
-    "datasets": "settings.commands:DatasetsSettings",
-    "deploy_demo": "settings.commands:DeployDemoSettings",
-    "evaluate": "settings.commands:EvaluateSettings",
-    "export": "settings.commands:ExportSettings",
+    "datasets": "datasets:DatasetsSettings",
+    "deploy_demo": "deploy_demo:DeployDemoSettings",
+    "evaluate": "evaluate:EvaluateSettings",
+    "export": "export:ExportSettings",
     "mechanisms": "mechanisms:MechanismsSettings",
     "node_check": "deployment.node:NodeSettings",
     "plan": "plan:PlanSettings",
@@ -83,16 +83,17 @@ def reference(command: str) -> Reference:
     hints, groups = get_type_hints(settings), {}
     found = list(_plain_settings(settings, ""))
     for item in fields(settings):
-        name, group = item.name, group_of(hints[item.name])
-        if group is None:
+        name, group = item.name, hints[item.name]
+        if not is_group(group):
             continue
+        chosen, choices = None, {}
         if issubclass(group, Choice):
+            chosen = item.metadata["chosen"] or "null"
             choices = {key: one.means for key, one in group.options.items() if key not in NOT_SIMULATED}
-            groups[name] = Group(item.metadata["means"], item.metadata["chosen"] or "null", choices)
             found += _of_choices(name, group)
         else:
-            groups[name] = Group(item.metadata["means"], None, {})
             found += _plain_settings(group, f"{name}.", item.default)
+        groups[name] = Group(item.metadata["means"], chosen, choices)
     return Reference(tuple(found), groups)
 
 
@@ -128,19 +129,18 @@ def _of_choices(group: str, base: type[Choice]) -> Iterator[Setting]:
 
 def _plain_settings(settings: type, prefix: str, default: object = None) -> Iterator[Setting]:
     """Yield the fields of a class that are no groups; `default` is an object of it whose values are the defaults."""
-    from experiments.settings.overrides import text_of  # which needs the messages, and they the reference
-
     hints = get_type_hints(settings)
     for item in fields(settings):
         hint = hints[item.name]
-        if group_of(hint) is not None:
+        if is_group(hint):
             continue
         value = getattr(default, item.name) if is_dataclass(default) else item.default
         shown = "required" if value is MISSING else text_of(plain(value))
-        choices, kind = (
-            item.metadata["choices"],
-            formatannotation(hint).replace("None", "null").replace("collections.abc.", ""),
-        )
-        for enum in (part for part in (hint, *get_args(hint)) if isinstance(part, EnumMeta)):
-            choices, kind = tuple(enum.__members__), "choice"
+        choices, kind = item.metadata["choices"], formatannotation(hint).replace("None", "null")
+        for part in (hint, *get_args(hint)):
+            is_enum = isinstance(part, EnumMeta)
+            offered = [*part] if is_enum else [value for value in get_args(part) if isinstance(value, str)]
+            if offered:
+                choices, kind = tuple(offered), "choice"
+        kind = kind.replace("collections.abc.", "").replace("typing.", "")
         yield Setting(f"{prefix}{item.name}", item.metadata["means"], kind, choices, shown)

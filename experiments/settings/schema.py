@@ -1,26 +1,23 @@
 """The settings of a run: one frozen dataclass for each group, with each setting's type, default and meaning.
 
-Where the library has a frozen class for a group, that class is the group: its checks are the settings' checks, and what a
-run has otherwise than the class stands in `Settings`. (Loaders and models have keyword defaults of their own for
-programs; a test holds that these say the same.)
+Where the library has a frozen class for a group, that class is the group: its checks are the settings' checks, and
+`Settings` has the defaults in which a run differs from the class.
 
 A setting decides what the run is, unless it is `of` the call or of the watching.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from client.metric_names import METRICS, check_metrics, check_optimized
 from client.settings import TrainingSettings
 from experiments.settings.data import DatasetSettings, ModelSettings, check_none_held_out
 from experiments.settings.engine import DeploymentSettings, EngineSettings, Faults, LocalSettings
+from experiments.settings.factorization import MechanismSettings, WorkloadName
 from experiments.settings.keys import keyed
-from experiments.settings.mechanism import MechanismSettings, WorkloadName
 from experiments.settings.optimizer import OptimizerSettings
-from experiments.settings.output import PRINTED, LogForm, Output
-from experiments.settings.values import Choice, group_of
+from experiments.settings.values import PRINTED, Choice, Output, is_group
 from fedmf.errors import SettingError
 from fedmf.plan import Compression, PrivacyTarget
 from fedmf.setting import REQUIRED, setting
@@ -29,13 +26,8 @@ from server.cohort import UnreadyNodes
 FOR_DEPLOYMENTS = ("min_available", "max_clients_per_node", "nodes", "unready_nodes")  # of the population
 
 
-class LoggerName(StrEnum):
-    """Where metrics go besides the run directory."""
-
-    none = "none"
-    tensorboard = "tensorboard"
-    mlflow = "mlflow"
-    wandb = "wandb"
+LoggerName = Literal["none", "tensorboard", "mlflow", "wandb"]
+"""Where metrics go in addition to the run directory."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,9 @@ class PopulationSettings:
     rounds_per_epoch: int | None = setting(
         None, "rounds of an epoch; null: as many disjoint cohorts as there are"
     )
-    epochs: int = setting(8, "times that every client takes part; the noise restarts in each")
+    epochs: int = setting(
+        8, "times that every client takes part; the noise restarts in each", at_most=100_000
+    )
     min_replies: int = setting(
         0, "release a round only with at least this many replies; a public policy", at_least=0
     )
@@ -154,8 +148,8 @@ class RunSettings:
         "one of metrics: its last value is what a sweeper such as Optuna chooses by, which no privacy "
         "statement covers",
     )
-    log: LogForm = setting(
-        LogForm.text,
+    log: Literal["text", "json"] = setting(
+        "text",
         "what is said on stderr, as lines for people, or each line one JSON object with time, level, "
         "logger, run and message",
         of="watching",
@@ -203,7 +197,7 @@ class Settings:
         REQUIRED, "factorization family that correlates the noise", chosen="optimal"
     )
     workload: WorkloadName = setting(
-        WorkloadName.run,
+        "run",
         "what the noise is fitted to: the optimizer and all rounds that follow, or one epoch alone",
     )
     population: PopulationSettings = setting(PopulationSettings(), "who takes part")
@@ -233,8 +227,8 @@ class Settings:
         "perplexity, MODULE:FUNCTION (docs/metrics.md)",
         METRICS,
     )
-    logger: LoggerName = setting(LoggerName.none, "where metrics go besides the run directory", of="watching")
-    output: Output = setting(Output.text, PRINTED, of="call")
+    logger: LoggerName = setting("none", "where metrics go in addition to the run directory", of="watching")
+    output: Output = setting("text", PRINTED, of="call")
 
     def __post_init__(self) -> None:
         check_metrics(self.metrics)
@@ -251,7 +245,7 @@ class Settings:
                 )
         if deployed:
             check_none_held_out(self.dataset)
-        if deployed and self.output is Output.json:
+        if deployed and self.output == "json":
             raise SettingError(
                 "output is json, but the server of a deployment only logs; leave it at text and read summary.json."
             )
@@ -269,11 +263,12 @@ def keys_of(what: str) -> tuple[str, ...]:
     ('run.directory', 'run.resume', 'run.extend', 'run.trust_code', 'run.accept_copy', 'run.allow_version_change', 'sweep.', 'output')
     """
     found: list[str] = []
+    hints = get_type_hints(Settings)
     for item in fields(Settings):
-        group = group_of(get_type_hints(Settings)[item.name])
+        group = hints[item.name]
         if item.metadata.get("of") == what:
-            found.append(f"{item.name}." if group else item.name)
-        elif group and not issubclass(group, Choice):
+            found.append(f"{item.name}." if is_group(group) else item.name)
+        elif is_group(group) and not issubclass(group, Choice):
             found += [f"{item.name}.{own.name}" for own in fields(group) if own.metadata.get("of") == what]
     return tuple(found)
 

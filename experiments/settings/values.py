@@ -1,15 +1,18 @@
-"""Settings as plain values, and plain values as settings.
+"""Settings as plain values, plain values as settings, and as overrides in Hydra's grammar.
 
 Settings are frozen dataclasses. Hydra composes plain values; pydantic turns each into the type that its field asks for,
-or says why it cannot. What a value may be stands in each class's `__post_init__`.
+or explains why it cannot. Each class checks its values in `__post_init__`.
 """
 
 import json
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_type_hints
+from numbers import Integral, Real
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -19,6 +22,11 @@ from fedmf.errors import SettingError
 T = TypeVar("T")
 GIVEN = "???"
 """Stands for a value that must be given, as Hydra writes it."""
+_BARE = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)  # text that needs no quotes in an override
+_WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
+_BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
+Output = Literal["text", "json"]
+PRINTED = "what is printed, a table for people or one JSON document"
 RANGES = {"at_least": "ge", "above": "gt", "at_most": "le"}
 """What a field may state of its values, in its metadata, in pydantic's words."""
 
@@ -128,6 +136,46 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
     return TypeAdapter(hint, config=ConfigDict(coerce_numbers_to_str=True))
 
 
-def group_of(hint: Any) -> Any:
-    """Return the frozen dataclass that a field of this type holds, or None for a plain value."""
-    return hint if is_dataclass(hint) else None
+def is_group(hint: Any) -> bool:
+    """Return whether a field of this type is a group of settings, and no plain value."""
+    return is_dataclass(hint)
+
+
+def at_home(overrides: Sequence[str]) -> list[str]:
+    """Return overrides with a value's leading ~ replaced by the home folder; Hydra's grammar has no ~ in a value.
+
+    >>> at_home(["seed=3", "~run.reproducible"])
+    ['seed=3', '~run.reproducible']
+    """
+    parts = [override.partition("=") for override in overrides]
+    return [f"{key}{equals}{os.path.expanduser(value)}" for key, equals, value in parts]
+
+
+def as_overrides(settings: Mapping[str, object], prefix: str = "") -> Iterator[str]:
+    """Yield settings given in Python as overrides.
+
+    >>> list(as_overrides({"seed": 3, "model": {"name": "cnn"}}))
+    ['seed=3', 'model.name=cnn']
+    """
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and not key.endswith("settings"):
+            yield from as_overrides(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}={text_of(value)}"
+
+
+def text_of(value: object) -> str:
+    """Return a value in the grammar of Hydra's overrides."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{text_of(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(text_of, value)) + "]"
+    if isinstance(value, Integral | Real):  # numpy's too
+        return repr(int(value) if isinstance(value, Integral) else float(value))
+    text = str(value)
+    if _BARE.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    # Between quotes a backslash stands for itself, but before a quote and at the end.
+    return "'" + _BEFORE_A_QUOTE.sub(lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text) + "'"

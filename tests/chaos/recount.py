@@ -22,8 +22,7 @@ from client.training import Trainer
 from experiments.deployment.node import Node, node_settings
 from experiments.deployment.server import build_deployed
 from experiments.engines.grid import call_app, local_context, set_identity
-from experiments.settings.client import build_client_plan, build_model
-from experiments.settings.experiment import Experiment
+from experiments.settings.experiment import Experiment, build_client_plan, build_model
 from fedmf.updates import wire
 from fedmf.updates.tags import TAG_BYTES
 from runs import model

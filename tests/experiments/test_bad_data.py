@@ -11,9 +11,9 @@ import small_files
 from experiments.cli.command import guard
 from experiments.deployment.node import NodeSettings
 from experiments.node_check import node_check
-from experiments.settings.client import build_for_clients
 from experiments.settings.compose import compose
 from experiments.settings.data import arguments, load_dataset
+from experiments.settings.experiment import build_for_clients
 from runs import composed, run, simulate, summary
 
 pytestmark = pytest.mark.long

@@ -22,26 +22,20 @@ def rows():
         yield settings, int(parameters.replace(",", "")), float(figure), sum(each) / len(each)
 
 
-def test_the_table_is_read_whole_and_in_order():
+def test_runs_above_the_limit_ended_near_chance_and_those_far_below_learned():
     figures = [figure for _, _, figure, _ in rows()]
     assert len(figures) == 24
     assert figures == sorted(figures)
-
-
-def test_runs_above_the_limit_ended_near_chance_and_those_far_below_learned():
     above = [accuracy for _, d, figure, accuracy in rows() if is_too_much_noise(figure, d)]
     below = [accuracy for _, _, figure, accuracy in rows() if figure < 0.01]
     assert len(above) >= 11
     assert len(below) >= 5
     assert max(above) < 2.5 * CHANCE
-    large = [
-        accuracy for _, d, figure, accuracy in rows() if figure < MOST_NOISE and is_too_much_noise(figure, d)
-    ]
+    large = [a for _, d, figure, a in rows() if figure < MOST_NOISE and is_too_much_noise(figure, d)]
     assert len(large) == 3
     assert max(large) < 1.5 * CHANCE
     assert min(below) > 4 * CHANCE
-    best = max(accuracy for _, _, figure, accuracy in rows() if figure > MOST_NOISE / 3)
-    assert best < min(below)
+    assert max(a for _, _, figure, a in rows() if figure > MOST_NOISE / 3) < min(below)
 
 
 @pytest.mark.parametrize(

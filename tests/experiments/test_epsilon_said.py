@@ -14,7 +14,6 @@ from experiments.plan import PlanSettings, plan
 from experiments.run_files.reader import read_run
 from experiments.session.progress import standing
 from experiments.settings.compose import compose
-from experiments.settings.output import Output
 from plans import small_plan
 
 SPENT, SAID = 5.7164028, "5.717"
@@ -52,7 +51,7 @@ def test_statement_page_and_terminal_say_the_same_rounded_up(spent, capsys):
     assert said_in(" ".join(key)) == BOTH
     assert said_in(" ".join(statement_lines(run))) == BOTH
     capsys.readouterr()
-    show(Output.text, run)
+    show("text", run)
     assert said_in(capsys.readouterr().out) == BOTH
     assert said_in(standing(small_plan(), 1, (SPENT, SPENT), None, {})) == {SAID}
 

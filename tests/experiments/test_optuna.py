@@ -39,6 +39,9 @@ def test_the_best_value_of_a_sweep_is_that_of_a_run_and_resuming_it_trains_nothi
     first = command(*arguments, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert first.stderr.count("Choosing settings by the f1 of runs like this one is not covered") == 3
+    assert "job 2: " in first.stderr
+    documents = first.stdout.replace("}\n{", "}\x00{").split("\x00")  # output=json prints one for each trial
+    assert ["f1" in json.loads(text) for text in documents] == [True] * 3
     done, chosen = summaries(tmp_path / "sweep"), results(tmp_path / "sweep")
     best = max(done, key=lambda job: done[job]["f1"])
     assert chosen["name"] == "optuna"
@@ -71,15 +74,18 @@ def test_a_run_that_diverges_or_has_no_value_is_a_failed_trial_that_is_not_chose
 
 
 @pytest.mark.slow
-def test_a_sweep_that_could_learn_nothing_ends_before_its_first_run(tmp_path):
-    arguments = (*SEEDED, *SMALL, "hydra.sweeper.n_trials=3", "optimizer.learning_rate=interval(0.1,1)")
-    for asked, says in {
-        "run.optimized_metric=null": "run.optimized_metric is null",
-        "run.optimized_metric=accuracy": "direction is minimize; it must be maximize for accuracy",
-    }.items():
-        refused = command(*arguments, asked, cwd=tmp_path)
-        assert refused.returncode == 2, refused.stderr
-        assert says in refused.stderr.splitlines()[-1]
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("run.optimized_metric=null", "run.optimized_metric is null"),
+        ("run.optimized_metric=accuracy", "direction is minimize; it must be maximize for accuracy"),
+    ],
+)
+def test_a_sweep_that_could_learn_nothing_ends_before_its_first_run(tmp_path, asked, says):
+    rate = "optimizer.learning_rate=interval(0.1,1)"
+    refused = command(*SEEDED, *SMALL, "hydra.sweeper.n_trials=3", rate, asked, cwd=tmp_path)
+    assert refused.returncode == 2, refused.stderr
+    assert says in refused.stderr.splitlines()[-1]
     assert not summaries(tmp_path / "sweep")
 
 
@@ -98,6 +104,4 @@ def test_the_example_and_the_commands_of_the_document_run_as_they_are_written(tm
     assert -1 <= scored["Calibration"] <= 1
     assert 0 <= scored["worst_class"] <= scored["accuracy"]
     tuned = summaries(tmp_path / "runs" / "tuned")
-    assert results(tmp_path / "runs" / "tuned")["best_value"] == max(
-        run["accuracy"] for run in tuned.values()
-    )
+    assert results(tmp_path / "runs/tuned")["best_value"] == max(run["accuracy"] for run in tuned.values())

@@ -222,7 +222,7 @@ def test_a_diverged_run_stops_and_says_so(tmp_path, capsys):
 def test_the_command_exits_2_after_a_mistake_and_leaves_no_folder(tmp_path):
     done = command("privacy.epsilon=null", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: privacy.epsilon is None")
+    assert done.stderr.startswith("error: privacy.epsilon is null")
     assert not list(tmp_path.iterdir())
 
 

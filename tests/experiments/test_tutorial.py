@@ -30,9 +30,12 @@ def blocks() -> list[tuple[str, str]]:
     return BLOCK.findall(TUTORIAL)
 
 
-def test_the_plug_in_example_takes_about_ten_lines() -> None:
-    example = next(text for language, text in blocks() if text.startswith("# mine.py"))
-    assert len([line for line in example.splitlines() if line.strip()]) <= 12
+def importable(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> str:
+    """Make the block of the tutorial that begins with the comment `name` a module that can be imported."""
+    (example,) = (text for _, text in blocks() if text.startswith(f"# {name}"))
+    (folder / f"of_the_tutorial_{name}").write_text(example)
+    monkeypatch.syspath_prepend(folder)
+    return f"of_the_tutorial_{name}".removesuffix(".py")
 
 
 def test_every_command_of_the_tutorial_names_a_command_that_exists() -> None:
@@ -41,13 +44,13 @@ def test_every_command_of_the_tutorial_names_a_command_that_exists() -> None:
     assert all(find_spec(f"experiments.{name}") for name in names)
 
 
-def test_the_plug_in_example_loads_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = next(text for _, text in blocks() if text.startswith("# mine.py"))
-    (tmp_path / "mine_of_the_tutorial.py").write_text(example)
-    monkeypatch.syspath_prepend(tmp_path)
-    dataset = load("mine_of_the_tutorial:load", size=150)
+def test_the_plug_in_example_is_short_loads_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = importable(monkeypatch, tmp_path, "mine.py")
+    lines = (tmp_path / f"{mine}.py").read_text().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 12
+    dataset = load(f"{mine}:load", size=150)
     shape = {"input_shape": dataset.input_shape, "classes": dataset.classes, "task": dataset.task}
-    model = build("mine_of_the_tutorial:Net", **shape, seed=0, width=3)
+    model = build(f"{mine}:Net", **shape, seed=0, width=3)
     assert (len(dataset.clients), parameter_count(model)) == (150, 4 * 3 + 3 + 3 * 2 + 2)
     assert model(torch.from_numpy(dataset.clients[7].x)).shape == (1, 2)
 
@@ -55,24 +58,11 @@ def test_the_plug_in_example_loads_and_fits(tmp_path: Path, monkeypatch: pytest.
 def test_the_mechanism_of_the_tutorial_is_the_matrix_that_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    example = next(text for _, text in blocks() if text.startswith("# my_mechanism.py"))
-    (tmp_path / "mechanism_of_the_tutorial.py").write_text(example)
-    monkeypatch.syspath_prepend(tmp_path)
-    mechanism = design(find_family("mechanism_of_the_tutorial:FAMILY"), prefix_sum(3))
+    mine = importable(monkeypatch, tmp_path, "my_mechanism.py")
+    mechanism = design(find_family(f"{mine}:FAMILY"), prefix_sum(3))
     _, encoder = mechanism.materialize()
     # 1e-6: C^-1 is rounded to float32.
     np.testing.assert_allclose(encoder, [[1, 0, 0], [0.9, 1, 0], [0.81, 0.9, 1]], atol=1e-6)
-
-
-def test_code_that_is_no_loader_or_no_model_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"^name is 'nowhere:load', which cannot be imported"):
-        load("nowhere:load")
-    with pytest.raises(
-        SettingError, match=r"does not say that it makes a Dataset, so that it was not called"
-    ):
-        load("argparse:Namespace")
-    with pytest.raises(SettingError, match=r"does not say that it makes a Module, so that it was not called"):
-        build("argparse:Namespace", input_shape=(2,), classes=2, seed=0)
 
 
 def liar() -> Dataset:
@@ -83,12 +73,25 @@ def lying_net(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     return 3  # type: ignore[return-value]
 
 
-def test_code_that_makes_something_else_than_it_says_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_is_no_loader_or_no_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "liars", sys.modules[__name__])
-    with pytest.raises(DataError, match=r"must return a client\.data\.Dataset"):
-        load("liars:liar")
-    with pytest.raises(SettingError, match=r"must make a torch\.nn\.Module"):
-        build("liars:lying_net", input_shape=(2,), classes=2, seed=0)
+    for name, kind, message in (
+        ("nowhere:load", SettingError, r"^name is 'nowhere:load', which cannot be imported"),
+        (
+            "argparse:Namespace",
+            SettingError,
+            "does not say that it makes a Dataset, so that it was not called",
+        ),
+        ("liars:liar", DataError, r"must return a client\.data\.Dataset"),
+    ):
+        with pytest.raises(kind, match=message):
+            load(name)
+    for name, message in (
+        ("argparse:Namespace", "does not say that it makes a Module, so that it was not called"),
+        ("liars:lying_net", r"must make a torch\.nn\.Module"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            build(name, input_shape=(2,), classes=2, seed=0)
 
 
 def test_the_data_page_names_every_data_set() -> None:
@@ -107,24 +110,13 @@ def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
             name = text.splitlines()[0].removeprefix("# ")
             (tmp_path / name).write_text(text)
             continue
+        command = ["bash", "-ec", text]
         done = subprocess.run(
-            ["bash", "-ec", text],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
         )
         assert done.returncode == 0, f"{text}\n{done.stderr}"
-    pages = (
-        "first/report.html",
-        "mine/report.html",
-        "custom/report.html",
-        "fading/report.html",
-        "sweep/compare.html",
-    )
-    assert all((tmp_path / "runs" / page).is_file() for page in pages)
+    pages = [f"{name}/report.html" for name in ("first", "mine", "custom", "fading")]
+    assert all((tmp_path / "runs" / page).is_file() for page in (*pages, "sweep/compare.html"))
     assert "one user = one client" in (tmp_path / "runs" / "mine" / "privacy.json").read_text()
     assert len(list((tmp_path / "runs" / "sweep").glob("*/summary.json"))) == 4
     assert len(read_words(tmp_path / "words.txt", 20_000).tokens) == 10_000

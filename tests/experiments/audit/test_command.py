@@ -9,10 +9,10 @@ import pytest
 import experiments.audit.__main__ as command
 import experiments.audit.attack as attacks
 import runs
+from experiments.audit.__main__ import AuditSettings
 from experiments.audit.report import AS_SHIPPED, Code, Report, Row
 from experiments.audit.sabotage import CONTROLS, HALF_NOISE
 from experiments.audit.scene import Scene, cohorts, plan_of
-from experiments.settings.commands import AuditSettings
 from experiments.settings.compose import compose
 from fedmf.audit import Finding, epsilon_lower_bound
 from fedmf.errors import RunDirectoryError, SettingError

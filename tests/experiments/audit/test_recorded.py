@@ -12,11 +12,10 @@ import pytest
 import yaml
 
 import server.state
-from experiments.audit.__main__ import audit
+from experiments.audit.__main__ import AuditSettings, audit
 from experiments.audit.recorded import MODELS, NOISE, SUMS, recorded_findings
 from experiments.audit.sabotage import patched
 from experiments.run_files.directory import CONFIG, MODEL, MODEL_INITIAL, RELEASES, read_releases
-from experiments.settings.commands import AuditSettings
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms.noise import NoiseRow, next_noise

@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and a second process: what a run does about other processes, seen from outside."""
 
+import contextlib
 import os
 import re
 import signal
@@ -21,27 +22,22 @@ LONG = (  # minutes: it cannot end by itself before it is told to
     "run.reproducible=true",
 )
 
-started = []
 
+@pytest.fixture
+def launched():
+    """Start runs as processes of their own, which end with the test at the latest."""
+    with contextlib.ExitStack() as stack:
 
-@pytest.fixture(autouse=True)
-def _no_process_outlives_its_test():
-    yield
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-    started.clear()
+        def launch(directory, *options, **kwargs):
+            arguments = [sys.executable, "-m", "experiments.simulate", f"run.directory={directory}", *options]
+            process = subprocess.Popen(
+                arguments, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **kwargs
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)  # does nothing to one that has ended
+            return process
 
-
-def launched(directory, *options, **kwargs):
-    """Start a run as a process of its own; it ends with the test at the latest."""
-    arguments = [sys.executable, "-m", "experiments.simulate", f"run.directory={directory}", *options]
-    process = subprocess.Popen(
-        arguments, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **kwargs
-    )
-    started.append(process)
-    return process
+        yield launch
 
 
 def wait_for_rounds(directory, count, process):
@@ -63,7 +59,7 @@ def ended_by(number, process):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_run_with_130_and_says_how_to_go_on(tmp_path, number):
+def test_a_signal_ends_the_run_with_130_and_says_how_to_go_on(launched, tmp_path, number):
     for rounds in (3, 100):
         process = launched(tmp_path / "r", *LONG, f"run.resume={rounds > 3}")
         wait_for_rounds(tmp_path / "r", rounds, process)
@@ -73,19 +69,25 @@ def test_a_signal_ends_the_run_with_130_and_says_how_to_go_on(tmp_path, number):
 
 
 @pytest.mark.slow
-def test_a_closed_terminal_ends_a_run_with_workers_in_order(tmp_path):
-    """The terminal sends SIGHUP to workers, fork server and resource tracker too."""
-    process = launched(tmp_path / "r", *LONG, "engine.workers=2", start_new_session=True)
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+def test_a_closed_terminal_ends_a_run_with_workers_in_order(launched, tmp_path, engine):
+    """The terminal sends SIGHUP to workers, fork server and resource tracker too; Ray's processes end with the run."""
+    process = launched(tmp_path / "r", *LONG, f"engine={engine}", "engine.workers=2", start_new_session=True)
     wait_for_rounds(tmp_path / "r", 2, process)
-    os.killpg(process.pid, signal.SIGHUP)
-    _, error = process.communicate(timeout=300)  # whose end says that nobody holds stderr any more
+    if engine == "local":
+        os.killpg(process.pid, signal.SIGHUP)
+    else:
+        process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=300)  # which ends when no process has stderr open any more
     assert process.returncode == 130
     assert "run.resume=true" in error
     assert not re.search("Traceback|resource_tracker", error)
+    shown = [row["round"] for row in metrics(tmp_path / "r")]
+    assert shown == list(range(1, len(shown) + 1))
 
 
 @pytest.mark.slow
-def test_a_second_process_on_a_directory_is_refused(tmp_path, capsys):
+def test_a_second_process_on_a_directory_is_refused(launched, tmp_path, capsys):
     process = launched(tmp_path / "r", *LONG)
     wait_for_rounds(tmp_path / "r", 1, process)
     assert guard(lambda: run(tmp_path / "r", *LONG, "run.resume=true")) == 2
@@ -93,18 +95,8 @@ def test_a_second_process_on_a_directory_is_refused(tmp_path, capsys):
     ended_by(signal.SIGTERM, process)
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_ctrl_c_ends_flowers_engine_too_and_nothing_is_released_afterwards(tmp_path):
-    process = launched(tmp_path / "r", *LONG, "engine=ray", start_new_session=True)
-    wait_for_rounds(tmp_path / "r", 2, process)
-    assert "run.resume=true" in ended_by(signal.SIGINT, process)
-    shown = [row["round"] for row in metrics(tmp_path / "r")]
-    assert shown == list(range(1, len(shown) + 1))
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_ctrl_c_while_a_command_is_still_imported_leaves_no_traceback(tmp_path, number):
+def test_ctrl_c_while_a_command_is_still_imported_leaves_no_traceback(launched, tmp_path, number):
     process = launched(tmp_path / "r")
     while not catches(process.pid, signal.SIGTERM):  # Python by itself does not: the handler is ours
         assert process.poll() is None

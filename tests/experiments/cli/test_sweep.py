@@ -1,7 +1,5 @@
 """A sweep: one line a job, failures said and counted by Hydra, and nothing learnt from nothing."""
 
-import json
-
 import pytest
 
 import runs
@@ -32,16 +30,3 @@ def test_a_sweep_with_a_failing_job_on_the_command_line(tmp_path, launcher):
     assert "`python -m experiments.compare directory=sweep` compares its runs" in ended.stderr
     assert ended.stderr.count("failed: population.cohort_size is 5000") == 2
     assert "job 3: " in ended.stderr
-
-
-@pytest.mark.slow
-def test_a_sweep_of_optuna_has_a_line_for_every_trial(tmp_path):
-    ended = runs.command(
-        "-m", "hydra/sweeper=optuna", *SMALL, "hydra.sweep.dir=sweep", "hydra.sweeper.n_trials=2",
-        "hydra.sweeper.direction=maximize", "run.optimized_metric=accuracy", "output=json",
-        "optimizer.learning_rate=interval(0.1,1)", cwd=tmp_path,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    assert "job 1: " in ended.stderr
-    documents = ended.stdout.replace("}\n{", "}\x00{").split("\x00")
-    assert ["accuracy" in json.loads(text) for text in documents] == [True, True]

@@ -22,8 +22,7 @@ from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app, set_identity
 from experiments.node_check import node_check
 from experiments.run_files.directory import ATTENDANCE, read_attendance
-from experiments.settings.client import build_client_plan
-from experiments.settings.experiment import build
+from experiments.settings.experiment import build, build_client_plan
 from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 from fedmf.updates import wire
 from nodes import Nodes, key_of, write_list

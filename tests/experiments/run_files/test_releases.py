@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.run_files.directory import RELEASES, keep_release, read_releases, restore_releases
-from experiments.run_files.same_settings import differences
+from experiments.run_files.reader import differences
 from experiments.settings.values import plain
 from experiments.simulate import job
 from fedmf.errors import RunDirectoryError
@@ -74,4 +74,4 @@ def test_releases_of_which_one_is_missing_or_twice_there_are_refused(tmp_path):
 def test_a_resume_may_not_begin_to_keep_them():
     """The file would begin in the middle: whether releases are kept is a setting of the whole run."""
     kept, plain_run = (plain(composed(*overrides)) for overrides in (KEEPING, SMALL))
-    assert [each.key for each in differences(kept, plain_run)] == ["run.keep_releases"]
+    assert [key for key, _, _ in differences(kept, plain_run)] == ["run.keep_releases"]

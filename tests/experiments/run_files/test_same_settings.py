@@ -3,7 +3,7 @@
 import pytest
 
 import written_run
-from experiments.run_files.same_settings import refuse_other_settings
+from experiments.run_files.reader import refuse_other_settings
 from fedmf.errors import RunDirectoryError
 from runs import contents, run
 

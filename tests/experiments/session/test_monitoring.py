@@ -19,7 +19,6 @@ from crashes import Crash
 from experiments.session.monitoring import (
     GAUGES,
     HOST,
-    LoggerName,
     Watch,
     listening,
     open_logger,
@@ -249,7 +248,7 @@ def recorder(monkeypatch):
     return recorder
 
 
-@pytest.mark.parametrize("name", [LoggerName.tensorboard, LoggerName.mlflow, LoggerName.wandb])
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_every_row_is_sent_at_its_round_without_missing_numbers_and_the_logger_is_closed(
     tmp_path, name, recorder
 ):
@@ -260,7 +259,7 @@ def test_every_row_is_sent_at_its_round_without_missing_numbers_and_the_logger_i
         assert not recorder.closed
         _ = 1 / 0  # a run that fails still closes its logger
     assert recorder.closed
-    name_of = tag if name is LoggerName.tensorboard else str
+    name_of = tag if name == "tensorboard" else str
     assert {(row["round"], name_of("accuracy"), row["accuracy"]) for row in given} <= {*recorder.sent}
     assert {key for _, key, _ in recorder.sent} == {
         name_of(key) for key in {*given[0]} - {"round", "epsilon"}
@@ -286,5 +285,5 @@ def test_tensorboards_tags_are_grouped_and_every_number_of_a_run_has_one(tmp_pat
 def test_a_missing_package_of_a_logger_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     needs = r"needs the package mlflow.*fedmf\[mlflow\]"
-    with pytest.raises(SettingError, match=needs), open_logger(LoggerName.mlflow, tmp_path):
+    with pytest.raises(SettingError, match=needs), open_logger("mlflow", tmp_path):
         pass

@@ -165,7 +165,7 @@ def test_a_directory_with_other_contents_is_refused_with_a_sentence(result, tmp_
     hidden = config.replace("name: synthetic\n  path: null", "name: ${dataset.path}\n  path: os:system", 1)
     assert hidden != config
     for text, says in (
-        ("dataset: 3\nmodel: 4\n", "holds no name of its dataset"),
+        ("dataset: 3\nmodel: 4\n", "holds 3 as dataset, which must be a mapping"),
         ("dataset: {name: digits}\nmodel: {name: logistic}\n", "another version"),
         (hidden, "a run records values only"),
     ):

@@ -1,56 +1,45 @@
-"""Every choice of the groups dataset and model composes, and its keys are those that the loader takes."""
+"""The groups dataset and model: their keys are what loaders and models take."""
 
 import inspect
-from typing import Any
+import pickle
+from dataclasses import fields
 
 import pytest
 
-from client.data import DATASETS as LOADERS
-from client.models import MODELS as BUILDERS, build
-from experiments.settings.data import arguments
+from client.data import DATASETS
+from client.models import MODELS, build
+from experiments.settings.data import MEANS, DatasetSettings, arguments, load_dataset
+from fedmf.errors import SettingError
 from runs import composed
 
-COMMON = {
-    "name",
-    "path",
-    "examples_per_client",
-    "max_examples_per_user",
-    "max_test_examples",
-    "vocabulary",
-    "held_out",
-    "held_out_use",
-}  # of all data sets, and refused or done for those whose loader does not take them
+COMMON = {item.name for item in fields(DatasetSettings)}
 
 
-@pytest.mark.parametrize("name", LOADERS)
-def test_a_data_set_takes_the_keys_of_its_settings(name: str) -> None:
-    given = arguments(composed(f"dataset={name}").dataset)
-    assert given["name"] == name
-    parameters = inspect.signature(LOADERS[name].load).parameters
-    assert set(given) - COMMON <= set(parameters)
-    defaults = {key: parameters[key].default for key in given if key in parameters and given[key] is not None}
-    assert all(given[key] == value for key, value in defaults.items())
+@pytest.mark.parametrize("name", DATASETS)
+def test_the_keys_of_a_data_set_are_the_arguments_of_its_loader_with_their_defaults(name: str) -> None:
+    settings = composed(f"dataset={name}")
+    given, taken = arguments(settings.dataset), inspect.signature(DATASETS[name].load).parameters
+    assert (settings.dataset.name, pickle.loads(pickle.dumps(settings))) == (name, settings)
+    own = {key: argument.default for key, argument in taken.items() if key in MEANS and key not in COMMON}
+    assert own.items() <= given.items()
+    assert set(given) - COMMON <= set(taken)
 
 
-@pytest.mark.parametrize("name", BUILDERS)
-def test_a_model_takes_the_keys_of_its_settings(name: str) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_takes_the_keys_of_its_settings_and_has_their_defaults(name: str) -> None:
     given = arguments(composed(f"model={name}").model)
     assert given.pop("name") == name
-    taken = {**inspect.signature(BUILDERS[name][0]).parameters, **inspect.signature(build).parameters}
-    assert set(given) <= set(taken)
+    taken = {**inspect.signature(MODELS[name][0]).parameters, **inspect.signature(build).parameters}
+    assert all(value in (None, taken[key].default) for key, value in given.items())
 
 
-def test_settings_of_ones_own_become_plain_arguments() -> None:
+def test_custom_settings_become_plain_arguments_hide_no_key_and_are_a_mapping() -> None:
     dataset = composed("dataset=custom", "dataset.name=a.b:c", "dataset.settings={size: 3}").dataset
-    expected: dict[str, Any] = {
-        "name": "a.b:c",
-        "path": None,
-        "examples_per_client": None,
-        "max_examples_per_user": None,
-        "max_test_examples": None,
-        "vocabulary": None,
-        "held_out": None,
-        "held_out_use": "score",
-        "size": 3,
-    }
-    assert arguments(dataset) == expected
+    given = arguments(dataset)
+    assert (given["name"], given["size"], given["path"]) == ("a.b:c", 3, None)
+    assert set(given) == {*COMMON, "size"}
+    for own, said in (({"path": "x"}, "no argument of its own"), (3, "must be a mapping")):
+        with pytest.raises(SettingError, match=said):
+            arguments({"name": "mine:load", "path": None, "settings": own})
+    with pytest.raises(SettingError, match=r"^dataset\.name is 'nowhere:load', which cannot be imported"):
+        load_dataset({"name": "nowhere:load"})

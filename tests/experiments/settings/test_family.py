@@ -8,7 +8,6 @@ import pytest
 
 from experiments.settings.factorization import find_family
 from fedmf.errors import SettingError
-from fedmf.mechanisms import Family
 from runs import model, run
 
 pytestmark = pytest.mark.long
@@ -29,23 +28,15 @@ def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "mine_of_the_mechanism_tests"
 
 
-def test_names_without_a_module_are_those_of_the_package(importable: str) -> None:
+def test_a_family_is_found_by_its_name_or_import_path_and_nothing_else_is_one(importable: str) -> None:
     assert find_family("blt").name == "blt"
-    family = find_family(f"{importable}:FAMILY")
-    assert isinstance(family, Family)
-    assert family.name == "mine"
-
-
-@pytest.mark.parametrize(
-    ("attribute", "message"),
-    [
+    assert find_family(f"{importable}:FAMILY").name == "mine"
+    for attribute, message in (
         ("NOTHING", r"mechanism\.name is 'mine_of_the_mechanism_tests:NOTHING', which cannot be imported"),
         ("MATRIX", r"which is of type list; it must be a fedmf\.mechanisms\.Family"),
-    ],
-)
-def test_what_is_no_family_is_refused(importable: str, attribute: str, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        find_family(f"{importable}:{attribute}")
+    ):
+        with pytest.raises(SettingError, match=message):
+            find_family(f"{importable}:{attribute}")
 
 
 def test_a_run_with_a_mechanism_of_ones_own_adds_the_noise_of_its_stream(

@@ -1,4 +1,4 @@
-"""A config.yaml of somebody else's, or one with a slip, is refused with one sentence by whatever reads it."""
+"""A config.yaml of someone else's, or one with a slip, is refused with one sentence by every command that reads it."""
 
 import shutil
 from copy import deepcopy

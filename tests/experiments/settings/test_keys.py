@@ -2,10 +2,9 @@
 
 import pytest
 
-from experiments.settings.data import load_dataset
 from experiments.settings.keys import advising_to_resume, keyed
-from experiments.settings.overrides import at_home
 from experiments.settings.schema import PopulationSettings
+from experiments.settings.values import at_home
 from fedmf.errors import DataError, ParticipationError, RunStoppedError, SettingError
 from fedmf.participation import rounds_that_fit
 from runs import composed
@@ -22,22 +21,20 @@ def test_an_argument_becomes_the_key_and_the_error_keeps_its_type():
         keyed("population", ("cohort_size",)),
     ):
         rounds_that_fit(10, 11)
+    with pytest.raises(SettingError, match=r"^privacy\.epsilon is null"):
+        composed("privacy.epsilon=null")
 
 
-@pytest.mark.parametrize("text", ["The file path is wrong", "dataset.path is wrong", "paths is 3", ""])
-def test_a_sentence_that_begins_with_no_argument_stays(text):
-    with pytest.raises(DataError) as caught, keyed("dataset", ("path",)):
-        raise DataError(text) from OSError("disk")
-    assert str(caught.value) == text
-    assert isinstance(caught.value.__cause__, OSError)
-
-
-def test_other_errors_pass_as_they_are():
+def test_sentences_that_begin_with_no_argument_and_other_errors_stay():
+    for text in ("The file path is wrong", "dataset.path is wrong", "paths is 3", ""):
+        with pytest.raises(DataError) as caught, keyed("dataset", ("path",)):
+            raise DataError(text) from OSError("disk")
+        assert (str(caught.value), type(caught.value.__cause__)) == (text, OSError)
     with pytest.raises(ValueError, match=r"^epochs is 0$"), keyed("population", PopulationSettings):
         raise ValueError("epochs is 0")
 
 
-def test_a_stopped_run_says_once_how_it_goes_on():
+def test_a_stopped_run_says_once_how_to_resume_it():
     for text in ("too few replies.", "too few replies. Go on with run.resume=true."):
         with (
             pytest.raises(RunStoppedError, match=r"^too few replies\. Go on with run\.resume=true\.$"),
@@ -46,11 +43,6 @@ def test_a_stopped_run_says_once_how_it_goes_on():
             raise RunStoppedError(text)
     with pytest.raises(DataError, match=r"^no data$"), advising_to_resume():
         raise DataError("no data")
-
-
-def test_what_a_data_set_refuses_names_keys():
-    with pytest.raises(SettingError, match=r"^dataset\.name is 'nowhere:load', which cannot be imported"):
-        load_dataset({"name": "nowhere:load"})
 
 
 def test_a_tilde_at_the_head_of_a_value_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""An epoch of very many rounds is refused where nobody asked for it; what is interrupted before it began leaves nothing."""
+"""An epoch of very many rounds is refused unless it was asked for; a run that is interrupted before it begins leaves nothing."""
 
 import pytest
 
@@ -18,6 +18,8 @@ def test_ten_million_rounds_that_nobody_asked_for_are_refused_with_the_key():
         r"set rounds_per_epoch, at most 1,000,000",
     ):
         build(composed(*MANY))
+    with pytest.raises(SettingError, match=r"^population\.epochs is 2147483648; it should be less than"):
+        composed("population.epochs=2147483648")
 
 
 def test_an_interrupt_before_the_run_began_names_no_way_to_go_on_and_leaves_nothing(

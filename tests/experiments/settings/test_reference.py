@@ -2,6 +2,7 @@
 
 import re
 import sys
+from functools import reduce
 
 import pytest
 from omegaconf import OmegaConf
@@ -21,10 +22,11 @@ def test_every_command_has_its_settings_and_is_listed():
     """A command is a package with a __main__.py, or a module that says what to do when it is `__main__`."""
     modules = {file.stem for file in PACKAGE.glob("*.py") if 'if __name__ == "__main__":' in file.read_text()}
     packages = {file.parent.name for file in PACKAGE.glob("*/__main__.py")}
-    assert set(SETTINGS) == modules | packages - {"benchmark", "reproduce"}  # of a checkout alone
-    assert set(SETTINGS) == set(re.findall(r"(?m)^  (\w+)  ", USAGE))
+    commands = {*SETTINGS, "data"}  # which takes two paths, and no settings
+    assert commands == modules | packages - {"benchmark", "reproduce"}  # of a checkout alone
+    assert commands == set(re.findall(r"(?m)^  (\w+)  ", USAGE))
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `")]
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])} == set(SETTINGS)
+    assert {name for row in rows for name in re.findall(r"`([a-z_]+)", row.split(" | ")[0])} == commands
 
 
 def leaves(config, prefix=""):
@@ -63,19 +65,18 @@ def test_choices_offered_are_those_that_there_are():
     assert experiments() == tuple(sorted(file.stem for file in (ROOT / "conf" / "experiment").glob("*.yaml")))
 
 
-@pytest.mark.parametrize(
-    ("item", "value"),
-    [(item, choice) for item in reference("simulate").settings for choice in item.choices if not item.type.startswith("tuple")],
-    ids=lambda part: getattr(part, "key", part),
-)  # fmt: skip
-def test_every_value_offered_is_taken(item, value):
+OFFERED = [
+    item for item in reference("simulate").settings if item.choices and not item.type.startswith("tuple")
+]
+
+
+@pytest.mark.parametrize("item", OFFERED, ids=lambda item: item.key)
+def test_every_value_offered_is_taken(item):
     choice = [f"{item.group}={item.of[0]}"] if item.of else []
     if item.key.removeprefix("population.") in FOR_DEPLOYMENTS:
         choice.append("engine=deployment")
-    found = composed(*choice, f"{item.key}={value}")
-    for part in item.key.split("."):
-        found = getattr(found, part)
-    assert found == value
+    for value in item.choices:
+        assert reduce(getattr, item.key.split("."), composed(*choice, f"{item.key}={value}")) == value
 
 
 def test_the_site_has_a_row_for_every_key(monkeypatch):

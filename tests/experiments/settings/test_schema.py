@@ -1,3 +1,5 @@
+"""What is composed: every choice, every published run, the defaults that the documents name."""
+
 from pathlib import Path
 
 import pytest
@@ -7,24 +9,18 @@ from hydra.core.global_hydra import GlobalHydra
 from experiments.settings.compose import choices_of
 from experiments.settings.reference import experiments
 from experiments.settings.schema import Settings
+from fedmf.errors import SettingError
 from runs import composed
 
-GROUPS = [(group, choice) for group, options in choices_of(Settings).items() for choice in options]
-NEEDED = {
-    ("dataset", "custom"): ["dataset.name=a:b"],
-    ("model", "custom"): ["model.name=a:b"],
-    ("optimizer", "custom"): ["optimizer.name=a:b"],
-    ("mechanism", "custom"): ["mechanism.name=a:b"],
-}
+
+@pytest.mark.parametrize(("group", "options"), choices_of(Settings).items())
+def test_every_choice_composes(group, options):
+    for option in options:
+        named = [f"{group}.name=a:b"] if option == "custom" else []
+        assert getattr(composed(f"{group}={option}", *named), group).name == (option if not named else "a:b")
 
 
-@pytest.mark.parametrize(("group", "option"), GROUPS)
-def test_every_choice_composes(group, option):
-    config = composed(f"{group}={option}", *NEEDED.get((group, option), []))
-    assert getattr(config, group) is not None
-
-
-def test_defaults_are_those_of_the_documentation():
+def test_defaults_are_those_of_the_documentation_and_every_published_run_has_others():
     config = composed()
     assert (config.dataset.name, config.model.name, config.mechanism.name) == (
         "digits",
@@ -35,12 +31,7 @@ def test_defaults_are_those_of_the_documentation():
     assert config.population.rounds_per_epoch is None
     assert (config.privacy.epsilon, config.privacy.delta) == (8.0, 5e-5)
     assert config.compression.keep_probability == 0.1
-
-
-@pytest.mark.parametrize("name", experiments())
-def test_every_reported_experiment_composes(name):
-    config = composed(f"+experiment={name}")
-    assert config != composed()
+    assert all(composed(f"+experiment={name}") != config for name in experiments())
 
 
 def test_an_application_of_hydra_that_composes_our_settings_keeps_its_own():
@@ -59,7 +50,10 @@ def test_what_was_composed_changes_nothing_that_is_composed_later():
 
 
 def test_a_choice_that_names_another_is_looked_up():
-    assert (
-        composed("dataset=custom", "dataset.name=a:b", "model='${dataset}'", "model.name=c:d").model.name
-        == "c:d"
-    )
+    named = composed("dataset=custom", "dataset.name=a:b", "model='${dataset}'", "model.name=c:d").model
+    assert named.name == "c:d"
+
+
+def test_hydras_own_settings_are_for_its_command_line_alone():
+    with pytest.raises(SettingError, match=r"^hydra\.run\.dir is no setting of simulate"):
+        composed("hydra.run.dir=elsewhere")
