@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 
 import small_files
+from published import serialise
 
 
 def altered(*sql):
@@ -128,7 +129,7 @@ TABLE = (
 )
 LINES = small_files.lines()
 CSV = small_files.csv_text()
-INTEGER_PIXELS = small_files.message({"pixels": np.full(784, 200), "label": np.array([1])}).hex()
+INTEGER_PIXELS = serialise(pixels=np.full(784, 200), label=1).hex()
 BOB = f"bob,{small_files.LINE},a\n"
 NO_TEXTS = (
     {}, {"text": None}, {"text": 3}, {"text": ["to"]}, {"tokens": None}, {"tokens": [1, None]}, {"tokens": {"b": 1}},

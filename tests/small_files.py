@@ -17,6 +17,8 @@ import pyarrow
 import pyarrow.parquet
 from PIL import Image
 
+from published import serialise
+
 USERS = ("ann", "bob", "cat")
 ROWS = 6  # of each user
 LINE = ("to be or not to be that is the question " * 3)[:80]
@@ -53,39 +55,6 @@ def hdf5(folder, name):
     return folder
 
 
-def feature(name, values):
-    """Return the bytes of one entry of a tf.train.Example: key and value."""
-    if isinstance(values, bytes):
-        kind, body = 1, field(1, values)
-    elif values.dtype.kind == "f":
-        kind, body = 2, field(1, values.astype("<f4").tobytes())
-    else:
-        kind, body = 3, field(1, b"".join(varint(int(value)) for value in values.ravel()))
-    return field(1, field(1, name.encode()) + field(2, field(kind, body)))
-
-
-def field(number, body):
-    """Return a field of bytes in the wire format of protocol buffers."""
-    return varint(number << 3 | 2) + varint(len(body)) + body
-
-
-def varint(value):
-    """Return a number in groups of seven bits."""
-    value %= 1 << 64
-    groups = []
-    while True:
-        value, low = value >> 7, value & 127
-        groups.append(low | 128 * bool(value))
-        if not value:
-            return bytes(groups)
-
-
-def message(values):
-    """Return a tf.train.Example of {column: value}."""
-    given = {name: value if isinstance(value, bytes) else np.asarray(value) for name, value in values.items()}
-    return field(1, b"".join(feature(name, value) for name, value in given.items()))
-
-
 def sqlite(path, name):
     """Write TFF's sqlite file."""
     file = sqlite3.connect(path)
@@ -96,7 +65,7 @@ def sqlite(path, name):
             held = columns(name, number)
             file.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (user, split, ROWS))
             for row in range(ROWS):
-                one = message({column: values[row] for column, values in held.items()})
+                one = serialise(**{column: values[row] for column, values in held.items()})
                 file.execute("INSERT INTO examples VALUES (?, ?, ?)", (split, user, one))
     file.commit()
     file.close()

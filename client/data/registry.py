@@ -129,8 +129,9 @@ def load(
     for key in ("path", "vocabulary"):
         if key in given:
             given[key] = _expanded(given[key])
-            with reading(given[key], "a file or folder"):  # a name may be too long to be one
-                Path(given[key]).exists()
+            if not is_own:
+                with reading(given[key], "a file or folder"):  # a name may be too long to be one
+                    Path(given[key]).exists()
     dataset = _call(loader, given, name) if is_own else loader(**given)
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")

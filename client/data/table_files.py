@@ -36,7 +36,6 @@ def read_csv(path: Path, columns: Columns, delimiter: str, folder: Path | None =
     """
     files = _listed(path, "CSV", ["*.csv"])
     names, types = _first_line(files[0], delimiter)
-    columns.refuse_near(path, names)
     texts = {*columns.roles, columns.label, columns.text, columns.file}
     kinds = {
         name: pa.string() if name in texts or not _begins_as_number(types[name]) else pa.float32()

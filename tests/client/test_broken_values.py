@@ -39,8 +39,7 @@ VALUES = [
     ("femnist_hdf5", changed_hdf5("train", replaced("bob", "pixels", np.full((6, 28, 28), 255.0))), "could not be read"),
     ("femnist_sqlite", altered("UPDATE examples SET serialized_example_proto = x'0a' WHERE client_id = 'bob' "
      "AND split_name LIKE '%train'"), "could not be read"),
-    ("femnist_sqlite", altered("DELETE FROM examples WHERE client_id = 'bob' AND split_name LIKE '%train' "
-     "AND rowid % 6 = 1"), "could not be read"),
+    ("femnist_sqlite", altered("DELETE FROM examples WHERE client_id = 'bob'"), "could not be read"),
     ("femnist_sqlite", altered(f"UPDATE examples SET serialized_example_proto = x'{INTEGER_PIXELS}' WHERE client_id = "
      "'bob' AND split_name LIKE '%train'"), "could not be read"),
     ("femnist_leaf", leaf(lambda data: data["bob"]["y"].__setitem__(2, 62)), "label 62"),
