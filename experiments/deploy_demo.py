@@ -23,9 +23,8 @@ from client.data import digits
 from experiments.cli import command
 from experiments.cli.result import show
 from experiments.deployment.apps import run_settings
-from experiments.deployment.holdings import examine
 from experiments.deployment.loopback import APP, Loopback
-from experiments.deployment.node import Node, node_settings
+from experiments.deployment.node import Node, examine, node_settings
 from experiments.deployment.server import build_deployed
 from experiments.run_files.directory import RunDirectory
 from experiments.run_files.reader import is_finished, read_run
@@ -36,8 +35,8 @@ from fedmf.errors import RunStoppedError, SettingError
 from fedmf.setting import setting
 from server.files import packed, write_atomically
 
-_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 TWO_EPOCHS = "population.cohort_size=239 population.epochs=2 optimizer.learning_rate=2"
+_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 _PAUSE = 0.2  # seconds between two looks at the log
 
 
@@ -61,47 +60,38 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
             f"{APP} holds no pyproject.toml, from which Flower bundles the app; run the demo from a checkout: "
             "make deploy-demo."
         )
+    clients = len(digits.load().clients)
     check_at_least("nodes", settings.nodes, 1)
-    if settings.nodes > clients_in_all():
+    if settings.nodes > clients:
         raise SettingError(
-            f"nodes is {settings.nodes}; each holds one client at least, and there are {clients_in_all()}."
+            f"nodes is {settings.nodes}; each holds one client at least, and there are {clients}."
         )
     check_positive("timeout", settings.timeout)
-    directory = RunDirectory(Path(settings.directory or default_directory()).resolve())
+    default = datetime.now().strftime("runs/deploy-demo_%Y-%m-%d_%H-%M-%S")
+    directory = RunDirectory(Path(settings.directory or default).resolve())
     directory.refuse_if_used()
-    overrides = f"run.directory='{directory.path}' population.min_available={clients_in_all()} {settings.overrides or TWO_EPOCHS}"
-    build_deployed(run_settings(overrides))  # a mistake in the overrides is said before anything is started
-    try:
-        directory.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingError(
-            f"directory is {directory.path}, which cannot be made: {error.strerror}; name another directory."
-        ) from error
+    overrides = f"run.directory='{directory.path}' population.min_available={clients} {settings.overrides or TWO_EPOCHS}"
+    build_deployed(
+        run_settings(overrides)
+    )  # a mistake in the overrides is an error before anything is started
+    directory.path.mkdir(parents=True, exist_ok=True)
     try:
         with Loopback() as loopback:
-            run_in(loopback, settings, directory, overrides)
+            messages.info(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
+            start(loopback, np.linspace(0, clients, settings.nodes + 1).astype(int).tolist())
+            train(loopback, overrides, settings.timeout)
     except KeyboardInterrupt:
-        say("interrupted: everything that was started has been stopped")
+        messages.info("interrupted: everything that was started has been stopped")
         raise
+    if not is_finished(directory.path):
+        raise RunStoppedError("the run did not finish; its log above says why.")
     show(settings.output, read_run(directory.path))
 
 
-def run_in(loopback: Loopback, settings: DeployDemoSettings, directory: RunDirectory, overrides: str) -> None:
-    """Start SuperLink and nodes and train into `directory`. Raises `RunStoppedError` if the run does not finish."""
-    say(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
-    start(loopback, settings.nodes)
-    overrides = f"population.nodes={loopback.nodes} {overrides}"
-    say(f"flwr run . loopback --stream -c 'overrides=\"{overrides}\"'")
-    train(loopback, overrides, settings.timeout)
-    if not is_finished(directory.path):
-        raise RunStoppedError("the run did not finish; its log above says why.")
-
-
-def start(loopback: Loopback, nodes: int) -> None:
-    """Start the SuperLink and the nodes, each with its own file of clients."""
+def start(loopback: Loopback, bounds: list[int]) -> None:
+    """Start the SuperLink and the nodes, each with its own file of the clients between two of `bounds`."""
     loopback.start_superlink()
-    say(f"SuperLink listens on https://127.0.0.1:{loopback.port}")
-    bounds = np.linspace(0, clients_in_all(), nodes + 1).astype(int)
+    messages.info(f"SuperLink listens on https://127.0.0.1:{loopback.port}")
     for number, (first, end) in enumerate(pairwise(bounds), start=1):
         node = f"node{number}"
         file = loopback.folder / f"{node}.npz"
@@ -111,11 +101,15 @@ def start(loopback: Loopback, nodes: int) -> None:
         examine(Node.of(settings), settings)  # what `python -m experiments.node_check` does
         loopback.register(node)
         loopback.start_supernode(node, overrides)
-        say(f"{node} registered with its own key; it holds {end - first} clients in a file of its own")
+        messages.info(
+            f"{node} registered with its own key; it holds {end - first} clients in a file of its own"
+        )
 
 
 def train(loopback: Loopback, overrides: str, timeout: float) -> None:
     """Submit the app and show the server's log until the run ends. Raises `RunStoppedError` after the timeout."""
+    overrides = f"population.nodes={loopback.nodes} {overrides}"
+    messages.info(f"flwr run . loopback --stream -c 'overrides=\"{overrides}\"'")
     process = loopback.submit(overrides)
     deadline = time.monotonic() + timeout
     with loopback.log("run").open("rb") as log:
@@ -131,11 +125,6 @@ def train(loopback: Loopback, overrides: str, timeout: float) -> None:
             time.sleep(_PAUSE)
 
 
-def clients_in_all() -> int:
-    """Return the number of digits clients."""
-    return len(digits.load().clients)
-
-
 def write_clients(file: Path, first: int, end: int) -> None:
     """Write the digits clients first .. end - 1 as a by_user_npz file, with one (public) test image as it must have."""
     dataset = digits.load()
@@ -144,16 +133,6 @@ def write_clients(file: Path, first: int, end: int) -> None:
     y = np.concatenate([*(examples.y for examples in own), dataset.test.y[:1]])
     split = np.arange(len(y)) == len(own)
     write_atomically(file, packed(x=x, y=y, user=np.arange(len(y)), split=split.astype(np.int64)))
-
-
-def default_directory() -> str:
-    """Return runs/deploy-demo_DATE_TIME."""
-    return datetime.now().strftime("runs/deploy-demo_%Y-%m-%d_%H-%M-%S")
-
-
-def say(text: str) -> None:
-    """Print a line of progress."""
-    messages.info(text)
 
 
 if __name__ == "__main__":

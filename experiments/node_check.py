@@ -14,9 +14,8 @@ would let that client decide who takes part. A mistake in the settings, which no
 from pathlib import Path
 
 from experiments.cli import command, output
-from experiments.deployment.holdings import examine
-from experiments.deployment.node import Node, NodeSettings, readiness
-from experiments.settings.data import print_notes
+from experiments.deployment.node import Node, NodeSettings, examine, readiness
+from experiments.settings.data import check_dataset, print_notes
 from experiments.settings.log import messages
 from fedmf.errors import FedmfError
 from server.files import write_atomically
@@ -43,7 +42,9 @@ def node_check(settings: NodeSettings) -> None:
 def note_readiness(settings: NodeSettings, file: Path) -> None:
     """Write whether the node is ready into `file`, and print what it is going to say of itself."""
     node = Node.of(settings)
-    node.refuse_mistakes()  # with which the node could not train either
+    check_dataset(
+        node.arguments, node.model
+    )  # with a mistake there the node could not train either; no data are read
     why = readiness(node)
     write_atomically(file, b"false" if why else b"true")
     text = (

@@ -1,6 +1,7 @@
 """Deployments with real processes on the loopback interface: small runs, waiting, and finding processes."""
 
 import contextlib
+import sys
 import time
 from pathlib import Path
 
@@ -9,13 +10,8 @@ import pytest
 from experiments.run_files.reader import is_finished
 from runs import metrics, model
 
+TESTS = Path(__file__).resolve().parent
 LIMIT = 600  # seconds: nothing takes so long, it only ends a test that hangs
-DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
-# Without noise and with all coordinates kept, what is random in a run is public: its model says what was done.
-EXACT = (
-    f"{DATA} population.min_available=12 population.cohort_size=6 privacy.epsilon=null privacy.noise_multiplier=0 "
-    "compression.keep_probability=1"
-)
 
 
 def wait_for(happened, loopback, process=None, *, look=0.1, limit=LIMIT):
@@ -28,6 +24,12 @@ def wait_for(happened, loopback, process=None, *, look=0.1, limit=LIMIT):
             pytest.fail(f"{'the run ended' if has_ended else 'too slow'}\n" + "\n".join(logs))
         time.sleep(look)
     return found
+
+
+def start_way(loopback, port):
+    """Start a forwarder from `port` to the SuperLink, or start it again; its log has how many bytes it passes on."""
+    command = ["env", f"PYTHONPATH={TESTS}", sys.executable, "-m", "chaos.forwarder", port, loopback.port]
+    loopback.start("way", command)
 
 
 def released(directory):

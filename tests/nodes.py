@@ -5,13 +5,37 @@ from itertools import count
 from types import SimpleNamespace
 
 import yaml
-from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 
 from experiments.deployment import apps
-from experiments.engines.grid import LocalGrid
+from experiments.engines.grid import LocalGrid, call_app
 from fedmf.updates import wire
 from server import gathering
 from server.known_nodes import node_key
+
+DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
+TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
+
+
+def context(run="", **node):
+    """Return the context of a run with these overrides, at a node of this configuration."""
+    return Context(1, 1, node, RecordDict(), {"overrides": run})
+
+
+def playing(run, overrides, look=lambda message: None):
+    """Return what answers as a node with `overrides` does under Flower: an exception is an error reply. `look` sees messages."""
+
+    def answer(message):
+        look(message)
+        return call_app(apps.client_app, message, context(run, overrides=overrides))
+
+    return answer
+
+
+def network(run, nodes=TWO, kind=None, look=lambda message: None):
+    """Return the grid of nodes {name: overrides} of a run."""
+    answers = {name: playing(run, overrides, look) for name, overrides in nodes.items()}
+    return (kind or Nodes)(answers, answers)
 
 
 def write_list(path, **nodes):
@@ -33,7 +57,7 @@ def key_of(name):
 def play_here(monkeypatch):
     """Let server and nodes play in this process: no wait for nodes, logs as they are, settings composed once and not for each message."""
     monkeypatch.setattr(gathering, "PAUSE", 0.01)
-    monkeypatch.setattr(apps, "show_logs", lambda: None)
+    monkeypatch.setattr(apps, "prepare", lambda: None)
     for name in ("run_settings", "node_settings"):
         monkeypatch.setattr(apps, name, cache(getattr(apps, name)))
 

@@ -10,16 +10,16 @@ kept. What each test can and cannot see: docs/audit.md.
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from experiments.audit import coupled, noise
 from experiments.audit.attack import attack_findings
 from experiments.audit.recorded import recorded_findings
-from experiments.audit.report import AS_SHIPPED, Report, Row
 from experiments.audit.sabotage import CONTROLS, HALF_NOISE, Sabotage
 from experiments.audit.scene import Scene
+from experiments.audit.tested import COUPLED_SCENES, NOISE_SCENES, coupled_findings, noise_findings
 from experiments.cli import command, output
 from experiments.run_files.directory import RunDirectory
 from experiments.settings.values import PRINTED, Output
@@ -29,7 +29,14 @@ from fedmf.errors import RunDirectoryError
 from fedmf.mechanisms import FAMILIES
 from fedmf.setting import setting
 
-KINDS = ((coupled.SCENES, coupled.coupled_findings), (noise.SCENES, noise.noise_findings))
+KINDS = ((COUPLED_SCENES, coupled_findings), (NOISE_SCENES, noise_findings))
+AS_SHIPPED = "as shipped"
+NOTHING_FOUND, REFUTED, INCONCLUSIVE = 0, 1, 3  # exit codes
+CONCLUSIONS = {
+    NOTHING_FOUND: "Nothing was found.",
+    REFUTED: "REFUTED: the product gives away more than it states, or the audit missed what it must catch.",
+    INCONCLUSIVE: "Inconclusive: a test that should decide had nothing to decide with.",
+}
 log = logging.getLogger(__name__)
 
 
@@ -55,8 +62,87 @@ class AuditSettings:
     output: Output = setting("text", PRINTED)
 
 
+@dataclass(frozen=True)
+class Row:
+    """The finding of one test in one scene, of the product as shipped or with a sabotage."""
+
+    scene: str
+    sabotage: str
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Report:
+    """All rows of an audit, and the sabotages that were put into the pipeline."""
+
+    rows: Sequence[Row]
+    sabotages: Sequence[Sabotage] = ()
+
+    def caught_by(self, sabotage: Sabotage) -> list[str]:
+        """Return the tests that refuted a pipeline with this sabotage."""
+        found = (row.finding for row in self.rows if row.sabotage == sabotage.name)
+        return list(dict.fromkeys(finding.test for finding in found if finding.refutes))
+
+    def missed(self, sabotage: Sabotage) -> list[str]:
+        """Return the tests that must have caught a sabotage and did not."""
+        caught = self.caught_by(sabotage)
+        return [test for test in sabotage.caught_by if not any(name.startswith(test) for name in caught)]
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        shipped = [row.finding for row in self.rows if row.sabotage == AS_SHIPPED]
+        if any(finding.refutes for finding in shipped) or any(map(self.missed, self.sabotages)):
+            return REFUTED
+        return INCONCLUSIVE if any(finding.is_inconclusive for finding in shipped) else NOTHING_FOUND
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the audit as JSON-ready values."""
+        rows = [
+            {"scene": row.scene, "sabotage": row.sabotage}
+            | asdict(row.finding)
+            | {"verdict": row.finding.verdict}
+            for row in self.rows
+        ]
+        sabotages = [
+            {"sabotage": one.name, "sentence": one.sentence}
+            | {"caught_by": self.caught_by(one), "missed_by": self.missed(one)}
+            for one in self.sabotages
+        ]
+        conclusion = CONCLUSIONS[self.code]
+        return {"code": self.code, "conclusion": conclusion, "sabotages": sabotages, "rows": rows}
+
+    def print_text(self) -> None:
+        """Print the tables and the conclusion."""
+        shipped = [(row.scene, row.finding) for row in self.rows if row.sabotage == AS_SHIPPED]
+        output.print_table(
+            "The product as shipped",
+            {name: {} for name in ("scene", "test", "observed", "limit", "where", "verdict")},
+            [
+                (
+                    scene,
+                    one.test,
+                    f"{one.quantity} {one.observed:.4g}",
+                    f"{one.limit:.4g}",
+                    one.where,
+                    one.verdict,
+                )
+                for scene, one in shipped
+            ],
+        )
+        output.print_table(
+            "Sabotaged on purpose",
+            {name: {} for name in ("sabotage", "caught by", "missed by")},
+            [
+                (one.name, ", ".join(self.caught_by(one)), ", ".join(self.missed(one)))
+                for one in self.sabotages
+            ],
+        )
+        print(CONCLUSIONS[self.code])
+
+
 def audit(settings: AuditSettings) -> None:
-    """Run the audit and print it; raises `SystemExit` with the code of `report.Code` unless nothing was found."""
+    """Run the audit and print it; raise `SystemExit` with its exit code unless nothing was found."""
     sabotages = chosen(settings.sabotage)
     for mechanism in settings.mechanisms:
         check_choice("each of mechanisms", mechanism, FAMILIES)
@@ -67,9 +153,7 @@ def audit(settings: AuditSettings) -> None:
         name, found = recorded_findings(Path(settings.run_directory), trust_code=settings.trust_code)
         report = Report([Row(name, AS_SHIPPED, finding) for finding in found])
     else:
-        logging.getLogger("server").setLevel(
-            logging.WARNING
-        )  # a line for each of thousands of runs helps nobody
+        logging.getLogger("server").setLevel(logging.WARNING)  # not a line for each of thousands of runs
         logging.getLogger("client.app").setLevel(logging.CRITICAL)  # vectors that are not finite are meant
         rows = list(product(settings.mechanisms, settings.seed))
         for sabotage in sabotages:
@@ -81,7 +165,7 @@ def audit(settings: AuditSettings) -> None:
     RunDirectory(directory).write_json("audit.json", document)
     output.show(settings.output, document, report.print_text)
     if report.code:
-        sys.exit(int(report.code))
+        sys.exit(report.code)
 
 
 def product(mechanisms: Sequence[str], seed: int) -> Iterator[Row]:

@@ -10,30 +10,32 @@ its noise can be drawn again, and what is left of each release is the sum of wha
                       N(0, 1). Noise that was added in another scale leaves some of z in S
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from client.parameters import model_arrays
-from experiments.audit.scene import cohorts, replayed
-from experiments.audit.vectors import rotated
+from experiments.audit.scene import cohorts, replayed, rotated
 from experiments.run_files.directory import CONFIG, MODEL, MODEL_INITIAL, RELEASES, read_releases
 from experiments.run_files.model_files import read_arrays
 from experiments.run_files.reader import read_config
-from experiments.settings.experiment import build, run_secret
+from experiments.settings.experiment import Experiment, build, run_secret
 from experiments.settings.recorded import refuse_code, restored
-from fedmf.audit import Finding, exact
-from fedmf.audit.finding import least, smallest
+from fedmf.audit import Finding
+from fedmf.audit.finding import least, normal_p, smallest
 from fedmf.audit.residual import FALSE_ALARM
 from fedmf.errors import FedmfError, RunDirectoryError
 from fedmf.mechanisms.noise import next_noise
 from fedmf.normals import STEP
+from fedmf.plan import Plan
+from fedmf.randomness import SecretKey
 from fedmf.updates import wire
+from server.state import Release
 
 MODELS, SUMS, NOISE = "recorded model", "recorded sums", "recorded noise"
-TESTS = (MODELS, SUMS, NOISE)
 ERASED = "its secrets are erased, as in every private run; run.reproducible=true keeps them in the seed"
 
 
@@ -63,75 +65,75 @@ def recorded_findings(directory: Path, *, trust_code: bool = False) -> tuple[str
             f"{directory / RELEASES} is not of this run: it must hold 1 to {plan.participation.rounds} rounds of "
             f"{plan.dimension} numbers each."
         )
-    last = replayed(plan, experiment.optimizer, experiment.initial, releases)[-1]
+    found = [_models(directory, experiment, releases)]
+    if settings.run.reproducible and plan.sigma:
+        rounds = None  # clients of a deployment have other names
+        if settings.engine.name != "deployment":
+            rounds = cohorts(plan).reshape(-1, plan.participation.cohort_size)
+        found += _sums_and_noise(plan, run_secret(settings), releases, rounds)
+    else:
+        why = ERASED if plan.sigma else "the run added no noise and states nothing"
+        found += [Finding(test, 0.0, 1.0, False, where=why, is_inconclusive=True) for test in (SUMS, NOISE)]
+    return f"{settings.model.name} on {settings.dataset.name}, {plan.factorization.family}", found
+
+
+def _models(directory: Path, experiment: Experiment, releases: Sequence[Release]) -> Finding:
+    """Return the number of model files that do not follow from the releases."""
+    last = replayed(experiment.plan, experiment.optimizer, experiment.initial, releases)[-1]
     files = {MODEL_INITIAL: experiment.initial, MODEL: last}
-    has_ended = all((directory / file).is_file() for file in files)
+    if not all((directory / file).is_file() for file in files):
+        return Finding(MODELS, 0.0, 0.0, False, where="the run has not finished", is_inconclusive=True)
     wrong = [
         file
         for file, vector in files.items()
-        if has_ended and not _is_same(read_arrays(directory / file), model_arrays(experiment.model, vector))
+        if not _is_same(read_arrays(directory / file), model_arrays(experiment.model, vector))
     ]
     where = f"releases lead to another {', '.join(wrong)}" if wrong else f"{len(releases)} releases"
-    where = where if has_ended else "the run has not finished"
-    models = Finding(MODELS, float(len(wrong)), 0.0, bool(wrong), where=where, is_inconclusive=not has_ended)
-    name = f"{settings.model.name} on {settings.dataset.name}, {plan.factorization.family}"
-    if not settings.run.reproducible or plan.sigma == 0:
-        why = ERASED if plan.sigma else "the run added no noise and states nothing"
-        return name, [
-            models,
-            *(Finding(test, 0.0, 1.0, False, where=why, is_inconclusive=True) for test in TESTS[1:]),
-        ]
-    rounds = (
-        cohorts(plan).reshape(-1, plan.participation.cohort_size)
-        if settings.engine.name != "deployment"
-        else None
-    )
-    key, stream, worst, scores = run_secret(settings), None, (0.0, "nothing is left"), []
+    return Finding(MODELS, float(len(wrong)), 0.0, bool(wrong), where=where)
+
+
+def _sums_and_noise(
+    plan: Plan, key: SecretKey, releases: Sequence[Release], rounds: npt.NDArray[np.int64] | None
+) -> list[Finding]:
+    """Return the findings on what is left of each release without its noise; `rounds` (rounds, n) names the clients, if known."""
+    n, gamma = plan.participation.cohort_size, plan.compression.keep_probability
+    stream, worst, scores = None, (0.0, "nothing is left"), []
     for release in releases:
         epoch, step = divmod(release.round - 1, plan.participation.rounds_per_epoch)
         if step == 0:
             key, stream = (key.ratchet() if epoch else key), None
-        mechanism, released = plan.factorization.epochs[epoch].stream, release.noisy_sum.astype(np.float64)
-        row, stream = next_noise(
-            mechanism, stream or mechanism.init(plan.dimension), key, dimension=plan.dimension
-        )
-        left = released - plan.sigma_in(epoch) * STEP * (row.mean + row.own * row.fresh)
+        mechanism, where = plan.factorization.epochs[epoch].stream, f"round {release.round}"
+        stream = stream or mechanism.init(plan.dimension)
+        row, stream = next_noise(mechanism, stream, key, dimension=plan.dimension)
+        noise = plan.sigma_in(epoch) * STEP * (row.mean + row.own * row.fresh)
+        left = release.noisy_sum.astype(np.float64) - noise
         if not np.isfinite(left).all():
-            worst = np.inf, f"round {release.round}: not finite"
+            worst = np.inf, f"{where}: not finite"
             continue
         # The release rounds the noisy sum to float32; transforms of float64 err by less than 2^-40 of what they turn.
-        slack = float(np.linalg.norm(2.0**-24 * np.abs(released))) + 2.0**-40 * float(np.linalg.norm(left))
         length = float(np.linalg.norm(left))
-        allowed = plan.participation.cohort_size * (plan.bounds.radius or np.inf) + slack
-        worst = max(worst, (length / allowed, f"round {release.round}, all coordinates"))
+        slack = float(np.linalg.norm(2.0**-24 * np.abs(release.noisy_sum))) + 2.0**-40 * length
+        over = length / (n * (plan.bounds.radius or np.inf) + slack)
+        worst = max(worst, (over, f"{where}, all coordinates"))
         if plan.rotation.padded == plan.dimension:
-            copies = np.full(plan.dimension, plan.participation.cohort_size)
-            if rounds is not None and plan.compression.keep_probability < 1:
+            copies = np.full(plan.dimension, n)
+            if rounds is not None and gamma < 1:
                 copies = np.zeros(plan.dimension, np.int64)
                 for client in rounds[release.round - 1]:
-                    mask_key = key.mask_key(str(client), step)
-                    copies[wire.coordinates(mask_key, plan.dimension, plan.compression.keep_probability)] += 1
-            over = np.abs(rotated(plan, left)) / (copies * (plan.bounds.linf_norm or np.inf) + slack)
-            worst = max(
-                worst, (float(over.max()), f"round {release.round}, sent coordinate {int(over.argmax())}")
-            )
+                    copies[wire.coordinates(key.mask_key(str(client), step), plan.dimension, gamma)] += 1
+            each = np.abs(rotated(plan, left)) / (copies * (plan.bounds.linf_norm or np.inf) + slack)
+            worst = max(worst, (float(each.max()), f"{where}, sent coordinate {int(each.argmax())}"))
         fresh = STEP * row.fresh
         inner, doubt = float(left @ fresh), slack * float(np.linalg.norm(fresh))
         scores.append(np.sign(inner) * max(0.0, abs(inner) - doubt) / length if length > slack else 0.0)
-    sums = Finding(
-        SUMS, worst[0], 1.0, worst[0] > 1, where=f"{worst[1]}; clipping is seen in coupled runs only"
-    )
+    where = f"{worst[1]}; clipping is seen in coupled runs only"
+    sums = Finding(SUMS, worst[0], 1.0, worst[0] > 1, where=where)
     if not scores:
-        return name, [
-            models,
-            sums,
-            Finding(NOISE, 0.0, 1.0, False, where="no round is finite", is_inconclusive=True),
-        ]
+        return [sums, Finding(NOISE, 0.0, 1.0, False, where="no round is finite", is_inconclusive=True)]
     z = np.array([*scores, sum(scores) / len(scores) ** 0.5])
-    return name, [
-        models,
+    return [
         sums,
-        smallest(NOISE, FALSE_ALARM, [least(exact.normal(z), "round (the last: all together)")]),
+        smallest(NOISE, FALSE_ALARM, [least(normal_p(z), "round (the last: all together)")]),
     ]
 
 

@@ -8,8 +8,6 @@ import hashlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,38 +51,44 @@ client_app = ClientApp(mods=[sealed])
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train with the nodes of a SuperLink; everything a run needs is in its overrides."""
-    show_logs()
+    prepare()
     logging.getLogger("flwr").addFilter(without_traceback)  # it logs what ends the app
-    with owner_only():
-        if why := other_code():
-            raise SettingError(f"{why} The run was not started.")
-        overrides = str(context.run_config.get(OVERRIDES, ""))
-        settings = run_settings(overrides)
-        if settings.run.log == "json" or json_log.is_on():
-            json_log.install()  # again: what Flower sends to `flwr log` is to be JSON too
-        json_log.name_run(context.run_id)
-        deploy(settings, grid, overrides)
+    if why := other_code():
+        raise SettingError(f"{why} The run was not started.")
+    overrides = str(context.run_config.get(OVERRIDES, ""))
+    settings = run_settings(overrides)
+    if settings.run.log == "json" or json_log.is_on():
+        json_log.install()  # again: what Flower sends to `flwr log` is to be JSON too
+    json_log.name_run(context.run_id)
+    deploy(settings, grid, overrides)
 
 
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     """Train each client that the message names and send its own masked values."""
-    show_logs()
+    prepare()
     json_log.name_run(context.run_id)
-    with owner_only():
-        return refused(message) or reply_to(message, context)
+    return refused(message) or reply_to(message, context)
 
 
 @client_app.query()
 def query(message: Message, context: Context) -> Message:
-    """Say how many clients this node holds, as its operator declared it, whether it is ready, and a digest of who they are."""
-    show_logs()
+    """Return how many clients this node has, as its operator declared it, whether it is ready, and a digest of who they are."""
+    prepare()
     if reply := refused(message):
         return reply
     is_ready = read_readiness(context.node_config.get(READY))
-    return answer_query(
-        Node.of(node_settings(context.node_config.get(OVERRIDES))), message, is_ready=is_ready
-    )
+    return answer_query(node_of(context), message, is_ready=is_ready)
+
+
+def prepare() -> None:
+    """Let what this process writes be for its account alone, however Flower was started, and fedmf's logs reach its log."""
+    os.umask(0o077)
+    handler = json_log.stderr_handler("%(levelname)s %(name)s: %(message)s")
+    for package in ("fedmf", "client", "server", "experiments"):
+        logger = logging.getLogger(package)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO)
 
 
 def refused(message: Message) -> Message | None:
@@ -114,34 +118,20 @@ def bundles() -> Path:
     return Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")).resolve() / "apps"
 
 
-@contextmanager
-def owner_only() -> Iterator[None]:
-    """Let what the block writes be for this account alone, as the units have it, however Flower was started."""
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-def show_logs() -> None:
-    """Let what fedmf logs reach the log of this Flower process."""
-    handler = json_log.stderr_handler("%(levelname)s %(name)s: %(message)s")
-    for package in ("fedmf", "client", "server", "experiments"):
-        logger = logging.getLogger(package)
-        logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(logging.INFO)
-
-
 def run_settings(overrides: str) -> Settings:
     """Return the settings of a deployed run: conf/config.yaml with `overrides`, parted as a shell does."""
     return compose("config", ["engine=deployment", *split(overrides)], Settings)
 
 
+def node_of(context: Context) -> Node:
+    """Return the node of this process, as its operator started it."""
+    return Node.of(node_settings(context.node_config.get(OVERRIDES)))
+
+
 def reply_to(message: Message, context: Context) -> Message:
     """Return the node's reply to the tasks in `message`: each client's values under its own mask, and who they are."""
-    app, node = _clients(message, context)
-    reply = app(message, context)
+    node = node_of(context)
+    reply = _clients(message, context, node)(message, context)
     if digest := asked_digest(node, message):
         reply.content[wire.HELD] = ConfigRecord({**digest, wire.ANSWERED: count_answer(message)})
     return reply
@@ -167,22 +157,20 @@ def count_answer(message: Message) -> int:
 
 def app_elsewhere(message: Message, context: Context) -> ClientApp:
     """Return the ClientApp for `message` in another process of the node, with its trainer made."""
-    return _clients(message, context, at_once=True)[0]
+    return _clients(message, context, node_of(context), at_once=True)
 
 
-def _clients(message: Message, context: Context, *, at_once: bool = False) -> tuple[ClientApp, Node]:
-    """Return the ClientApp of the node's clients, for the run and the model of `message`, and the node."""
+def _clients(message: Message, context: Context, node: Node, *, at_once: bool = False) -> ClientApp:
+    """Return the ClientApp of the node's clients, for the run and the model of `message`."""
     run = run_settings(str(context.run_config.get(OVERRIDES, "")))
-    node = Node.of(node_settings(context.node_config.get(OVERRIDES)))
     dimension = len(message.content.array_records[wire.MODEL][wire.VECTOR].data) // 4
-    app = make_client_app(
+    return make_client_app(
         node.examples_of,
         partial(_trainer, run, node),
         build_client_plan(run, dimension),
         elsewhere=_elsewhere,
         at_once=at_once,
     )
-    return app, node
 
 
 def _elsewhere(message: Message, context: Context) -> Message:

@@ -34,7 +34,6 @@ HOST = "127.0.0.1"
 APP = CONF.parent  # what `flwr run` bundles
 BIN = Path(sys.executable).parent
 WARM = (sys.executable, "-m", "experiments.deployment.warm", UNTIL_EOF)
-_MEMORY = Path("/dev/shm")
 _GRACE = 20.0  # seconds for a process to end by itself
 
 
@@ -42,12 +41,13 @@ class Loopback:
     """The processes of one deployment: a context, at whose end all are stopped and the folder is removed."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="fedmf-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        memory = Path("/dev/shm")
+        self.folder = Path(tempfile.mkdtemp(prefix="fedmf-", dir=memory if memory.is_dir() else None))
         self.authority, self.certificate = self.folder / "ca.crt", self.folder / "server.pem"
         make_certificates(self.authority, self.certificate)
         self.nodes = (
             self.folder / "nodes.yaml"
-        )  # (JSON is YAML) the list for population.nodes, of all that were registered
+        )  # (JSON is YAML) for population.nodes: all that were registered
         self._listed: list[dict[str, str | int]] = []
         self._box_key = make_box_key(self.folder / "server.box")
         self.port = free_port()
@@ -58,7 +58,7 @@ class Loopback:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End every process and remove the folder; what else interrupts meanwhile waits."""
+        """End every process and remove the folder; other interrupts wait until that is done."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         try:
             for name in reversed(list(self._processes)):
@@ -68,7 +68,7 @@ class Loopback:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def start_superlink(self, *, warm: bool = True) -> None:
-        """Start the SuperLink and return when it listens; started again, it goes on with its database."""
+        """Start the SuperLink and return when it listens; started again, it continues with its database."""
         command: list[str | Path] = [
             *(WARM if warm else ()),
             *(BIN / "flower-superlink", "--host", HOST, "--port", str(self.port)),
@@ -79,10 +79,11 @@ class Loopback:
         ]
         self.start("superlink", command)
         self.wait_for_port("superlink", self.port)
+        operator = Path(self.environment("operator")["FLWR_HOME"])
         connection = (
             f'[superlink.loopback]\naddress = "{HOST}:{self.port}"\nroot-certificates = "{self.authority}"\n'
         )
-        write_atomically(self.home("operator") / "config.toml", connection.encode())
+        write_atomically(operator / "config.toml", connection.encode())
 
     def register(self, node: str, most_clients: int = 10_000) -> None:
         """Make the keys of `node`, tell the SuperLink the public half of one, and put the node into the list."""
@@ -105,11 +106,14 @@ class Loopback:
     ) -> None:
         """Start a registered node, or one that was stopped; `overrides` say whose data it holds.
 
-        `command` replaces flower-supernode and the warm start before it, `arguments` come behind it; `port` is another way to the SuperLink
-        than its own (a proxy).
+        `command` replaces flower-supernode and the warm start before it; `arguments` follow. `port` is another way to the
+        SuperLink than its own, through a proxy.
         """
-        box = self.folder / f"{node}.box"
-        config = {"overrides": overrides, "box_key": box, "server_box_key": self._box_key}
+        config = {
+            "overrides": overrides,
+            "box_key": self.folder / f"{node}.box",
+            "server_box_key": self._box_key,
+        }
         self.start(
             node,
             [
@@ -127,13 +131,10 @@ class Loopback:
 
         The run has the list of the nodes that were registered, unless the overrides name another.
         """
-        listed = (
-            f"population.nodes={self.nodes} " if self._listed and "population.nodes=" not in overrides else ""
-        )
-        settings = f'overrides="{listed}{overrides}"'
-        return self.start(
-            "run", [BIN / "flwr", "run", app, "loopback", "--stream", "-c", settings], home="operator"
-        )
+        is_listed = self._listed and "population.nodes=" not in overrides
+        listed = f"population.nodes={self.nodes} " if is_listed else ""
+        command = (BIN / "flwr", "run", app, "loopback", "--stream", "-c", f'overrides="{listed}{overrides}"')
+        return self.start("run", command, home="operator")
 
     def call(self, program: str, *arguments: str | Path) -> str:
         """Return the output of one of Flower's commands, run as the operator; raises `RunStoppedError` if it fails."""
@@ -147,8 +148,9 @@ class Loopback:
             check=False,
         )
         if done.returncode:
+            said = done.stdout[-2000:]
             raise RunStoppedError(
-                f"{program} {' '.join(map(str, arguments))} ended with {done.returncode}: {done.stdout[-2000:]}"
+                f"{program} {' '.join(map(str, arguments))} ended with {done.returncode}: {said}"
             )
         return done.stdout
 
@@ -159,7 +161,7 @@ class Loopback:
         if name in self._processes:  # an earlier one of the name, which has ended
             self.kill(name)
         with open(self.log(name), "ab", opener=open_no_link) as log:
-            process = subprocess.Popen(
+            self._processes[name] = subprocess.Popen(
                 [str(part) for part in command],
                 env=self.environment(home or name),
                 stdin=subprocess.PIPE,
@@ -168,26 +170,20 @@ class Loopback:
                 start_new_session=True,
                 umask=0o077,
             )
-        self._processes[name] = process
-        return process
+        return self._processes[name]
 
     def stop(self, name: str) -> None:
         """Ask a process to end, and after a while end it with everything that it started."""
         process = self._processes[name]
-        if process.poll() is None:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE)
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
         self.kill(name)
 
     def kill(self, name: str) -> None:
         """End a process and everything that it started at once, as a power cut would."""
         with self._processes.pop(name) as process, contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-
-    def is_running(self, name: str) -> bool:
-        """Say whether the process of this name runs."""
-        return name in self._processes and self._processes[name].poll() is None
 
     def refuse_ended(self) -> None:
         """Raise `RunStoppedError` with the end of its log if SuperLink or a SuperNode ended by itself."""
@@ -199,24 +195,17 @@ class Loopback:
         """Return the file that holds what a process printed."""
         return self.folder / f"{name}.log"
 
-    def tail(self, name: str, lines: int = 30) -> str:
+    def tail(self, name: str) -> str:
         """Return the last lines of a process's log."""
         file = self.log(name)
-        return "\n".join(file.read_text(errors="replace").splitlines()[-lines:]) if file.exists() else ""
-
-    def home(self, name: str) -> Path:
-        """Return the Flower home of one machine: what it unpacks and how it reaches the SuperLink."""
-        home = self.folder / f"{name}.home"
-        home.mkdir(exist_ok=True)
-        return home
+        return "\n".join(file.read_text(errors="replace").splitlines()[-30:]) if file.exists() else ""
 
     def environment(self, name: str) -> dict[str, str]:
-        """Return the environment of a process: Flower's own programs on the path, a home of its own."""
-        return {
-            **os.environ,  # with what experiments/__init__.py sets
-            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
-            "FLWR_HOME": str(self.home(name)),
-        }
+        """Return the environment of a process: Flower's own programs on the path, a Flower home of its own."""
+        home = self.folder / f"{name}.home"
+        home.mkdir(exist_ok=True)
+        path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
+        return {**os.environ, "PATH": path, "FLWR_HOME": str(home)}  # with what experiments/__init__.py sets
 
     def wait_for_port(self, name: str, port: int, timeout: float = 120) -> None:
         """Return when a process answers on `port` over TLS. Raises `RunStoppedError` if it ends or takes too long."""

@@ -14,27 +14,33 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from client.data import Dataset, Examples
+from client.data.dataset import NEXT_TOKEN
 from client.data.identity import digest_clients
+from client.models import parameter_count
 from experiments.settings.compose import compose, split
 from experiments.settings.data import (
     DatasetSettings,
     ModelSettings,
     arguments,
-    check_dataset,
     check_none_held_out,
     load_dataset,
 )
+from experiments.settings.experiment import build_model
 from experiments.settings.values import PRINTED, Output
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
 from fedmf.setting import REQUIRED, setting
 from fedmf.updates import wire
+from fedmf.updates.rotation import padded_dimension
+from server.exchange import LEAST_MESSAGE
 
 log = logging.getLogger(__name__)
 
 OVERRIDES = "overrides"  # the key of a run's and of a node's configuration in Flower
 READY = "ready"  # another one of a node's: the file in which node_check has noted whether its data load
+UNGIVEN = "logistic"
+"""The model of node_check where nobody gives one; texts cannot be trained on with it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class NodeSettings:
     model: ModelSettings = setting(
         REQUIRED,
         "what texts are parted for; model.start=FILE is this node's own copy of the file that a run names as its model.start",
-        chosen="logistic",
+        chosen=UNGIVEN,
     )
     clients: int = setting(
         REQUIRED, "how many clients this node declares; public, whatever the state of its data"
@@ -100,10 +106,6 @@ class Node:
             clients_only,
         )
 
-    def refuse_mistakes(self) -> None:
-        """Raise `SettingError` for settings that no data could be loaded with. No data are read: none decide on it."""
-        check_dataset(self.arguments, self.model)
-
     @property
     def dataset(self) -> Dataset:
         """The node's data set. Raises what its loader raised where it cannot be loaded."""
@@ -144,6 +146,50 @@ def asked_digest(node: Node, message: Message) -> dict[str, str]:
     if question is None or wire.DIGEST_KEY not in question:
         return {}
     return {wire.DIGEST: node.digest(SecretKey(bytes(question[wire.DIGEST_KEY])))}  # type: ignore[arg-type]
+
+
+def examine(node: Node, settings: NodeSettings) -> dict[str, Any]:
+    """Return what `node` holds, every client of it read once. Raises `DataError` for data that would be zeroed.
+
+    The parameters of the model are not counted where none is given for texts.
+    """
+    held = len(node.dataset.clients) - node.first
+    if held < node.clients:
+        raise DataError(
+            f"clients is {node.clients}, but from first={node.first} on the data set holds {max(held, 0)}; "
+            "what is declared and not there takes part with zero updates."
+        )
+    sizes = [
+        len(node.examples_of(f":{number}")) for number in range(node.clients)
+    ]  # looks at all their values
+    counted = {}
+    if node.dataset.task != NEXT_TOKEN or settings.model.name != UNGIVEN:
+        parameters = parameter_count(build_model(settings.model, node.dataset, settings.seed))
+        counted = {"parameters": parameters, "largest_request_bytes": largest_request(parameters)}
+    return {
+        "dataset": node.dataset.name,
+        "unit": node.dataset.unit,
+        "clients": node.clients,
+        "clients_in_the_data_set": len(node.dataset.clients),
+        "examples": sum(sizes),
+        "examples_of_the_smallest_client": min(sizes),
+        "examples_of_the_largest_client": max(sizes),
+        "input_shape": list(node.dataset.input_shape),
+        "classes": node.dataset.classes,
+        **counted,
+    }
+
+
+def largest_request(parameters: int) -> int:
+    """Return the bytes of the largest request that an honest node sends in runs of a model of `parameters` parameters.
+
+    That is a reply. Clients of one node share one while their expected values are no more than the larger of 4 MiB and
+    the padded model in float32 (`server.exchange.tasks_per_message`); one client's values are never more than that
+    model. A sixteenth is for how many coordinates were kept at random, 2 MiB for what stands beside the values of 10,000
+    clients and for requests that hold no values.
+    """
+    values = max(LEAST_MESSAGE, 4 * padded_dimension(parameters, "hadamard"))
+    return values + values // 16 + (2 << 20)
 
 
 def readiness(node: Node) -> str:

@@ -42,12 +42,7 @@ from server.strategy import FedMF
 
 log = logging.getLogger(__name__)
 
-ENDING = (
-    60.0  # seconds that a run which goes on waits for the process before, whose run was stopped or failed
-)
-_AT_ONCE = 0.1
-
-ENGINE_KEYS = ("query_timeout",)  # of `Attendance`
+ENDING = 60.0  # seconds that a resumed run waits for the process before, whose run was stopped or failed
 
 
 def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
@@ -69,16 +64,18 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
     experiment = build_deployed(settings)
     engine = settings.engine
     assert isinstance(engine, DeploymentSettings)  # `run_settings` chooses it
-    file = settings.population.nodes
-    with keyed("population", PopulationSettings):
-        nodes, box_key = (EVERY_NODE, None) if file is None else known_nodes(file)
-    attendance = build_attendance(settings.population, engine, nodes)
+    attendance, box_key = build_attendance(settings.population, engine)
+    nodes = attendance.nodes
     grid = sealed(grid, nodes, box_key, overrides)
-    record = partial(record_attendance, directory.path, attendance.nodes)
+    record = partial(record_attendance, directory.path, nodes)
+
+    def start(strategy: FedMF) -> None:
+        strategy.start(grid, timeout=engine.round_timeout)
+
     session = Session(settings, directory, experiment, bundle=grid.run.fab_hash or None)
     summary = session.run(
         partial(DeployedPopulation, attendance, on_epoch=record, accept_copy=settings.run.accept_copy),
-        partial(_start, grid, engine.round_timeout),
+        start,
         tasks_per_message(experiment.plan),
     )
     log.info(
@@ -95,7 +92,7 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
 
 def _let_another_end(directory: RunDirectory) -> None:
     """Wait for a process that ends: one whose run was stopped notices it at its next question to the SuperLink."""
-    if wait_until_unlocked(directory.path / CHECKPOINT / LOCK, ENDING) > _AT_ONCE:
+    if wait_until_unlocked(directory.path / CHECKPOINT / LOCK, ENDING) > 0.1:
         log.info("another process was at this run and has been waited for")
         time.sleep(1)  # it gives back its port for metrics last
 
@@ -138,26 +135,29 @@ def build_deployed(settings: Settings) -> Experiment:
             "run.reproducible is true: its masks and noise are known to anyone, so real clients are refused; "
             "leave it false in a deployment."
         )
-    experiment = declared_unit(build(settings))
+    experiment = build(settings)
     print_notes(experiment.dataset)
-    return experiment
+    unit = f"{experiment.dataset.unit}, on the word of the operator of the node that holds it"
+    return replace(experiment, dataset=replace(experiment.dataset, unit=unit))
 
 
 def build_attendance(
-    population: PopulationSettings, engine: DeploymentSettings, nodes: KnownNodes
-) -> Attendance:
-    """Return when an epoch may begin; `population` is that of an experiment that could be built."""
+    population: PopulationSettings, engine: DeploymentSettings
+) -> tuple[Attendance, Path | None]:
+    """Return when an epoch may begin, and the file of the server's box key; of an experiment that could be built."""
     assert population.min_available is not None  # `settings.experiment.build` refuses it
-    most = population.max_clients_per_node
-    with keyed("population", PopulationSettings), keyed("engine", ENGINE_KEYS):
+    with keyed("population", PopulationSettings), keyed("engine", ("query_timeout",)):
+        file, most = population.nodes, population.max_clients_per_node
+        nodes, box_key = (EVERY_NODE, None) if file is None else known_nodes(file)
         attendance = Attendance(
             population.min_available,
-            timeout=engine.node_timeout,
-            query_timeout=engine.query_timeout,
-            nodes=nodes,
-            unready=population.unready_nodes or UnreadyNodes.wait,
+            Attendance.max_clients_per_node if most is None else most,
+            engine.node_timeout,
+            engine.query_timeout,
+            nodes,
+            population.unready_nodes or UnreadyNodes.wait,
         )
-        return attendance if most is None else replace(attendance, max_clients_per_node=most)
+    return attendance, box_key
 
 
 def sealed(grid: Grid, nodes: KnownNodes, box_key: Path | None, overrides: str) -> Grid:
@@ -180,14 +180,3 @@ def run_directory(settings: Settings) -> Path:
             f"run.directory is {directory}; a deployment needs an absolute path on the server's machine."
         )
     return Path(directory)
-
-
-def declared_unit(experiment: Experiment) -> Experiment:
-    """Return the experiment whose statement says that what one client is rests on the nodes' word."""
-    dataset = experiment.dataset
-    unit = f"{dataset.unit}, on the word of the operator of the node that holds it"
-    return replace(experiment, dataset=replace(dataset, unit=unit))
-
-
-def _start(grid: Grid, timeout: float, strategy: FedMF) -> None:
-    strategy.start(grid, timeout=timeout)

@@ -7,26 +7,29 @@ and its streams to this process and waits; a fork of this process is then the ta
 
 A fork runs the code that is installed here and imports nothing from the bundle that a run brings; `deployment.apps`
 compares both. This process has one thread, opens no device and trains nothing, so that its forks may do all of that. With
---until-eof it ends the program when its own standard input ends: when whoever started it is gone.
+--until-eof it ends the program when its own standard input ends: when the process that started it has ended.
 """
 
 import contextlib
 import gc
 import json
 import logging
+import multiprocessing
 import os
-import random
-import selectors
+import select
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
+from types import SimpleNamespace
 from typing import NoReturn
 
 import experiments  # noqa: F401  the environment, before any numeric library
@@ -38,14 +41,13 @@ TASKS = ("flwr-clientapp", "flwr-serverapp")
 UNTIL_EOF = "--until-eof"
 GRACE = 8.0  # seconds for tasks to end when the program has ended
 _LOOK = 0.05  # seconds between two looks at what has ended
-_LENGTH = 8  # bytes of the length of what is handed over
 _ASKING = """\
 #!{python} -IS
 import json, os, socket, sys
 link = socket.socket(socket.AF_UNIX)
 link.connect({address!r})
 told = json.dumps([{name!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-socket.send_fds(link, [len(told).to_bytes({length}, "big")], [0, 1, 2])
+socket.send_fds(link, [len(told).to_bytes(8, "big")], [0, 1, 2])
 link.sendall(told)
 code = link.recv(1)
 sys.exit(code[0] if code else 1)
@@ -53,35 +55,37 @@ sys.exit(code[0] if code else 1)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Import, start the program that `arguments` name and play its tasks until it ends; return its exit code."""
-    until_eof = arguments[:1] == [UNTIL_EOF]
-    command = arguments[1:] if until_eof else arguments
+    """Import, start the program that `arguments` name and run its tasks until it ends; return its exit code."""
+    inputs = [sys.stdin] if arguments[:1] == [UNTIL_EOF] else []
+    command = arguments[len(inputs) :]
     if not command:
         sys.exit(__doc__)
     import_all()
     gc.collect()
     gc.freeze()  # the garbage collector of a fork then leaves the pages of what is here now shared
+    tasks: list[BaseProcess] = []
     with tasks_socket() as (listener, folder):
         environment = {
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds; Flower's own is 1
             **os.environ,
             "PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
-
-        def end(number: int, frame: FrameType | None) -> None:
-            process.send_signal(number)
-
+        program = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, end)
+            signal.signal(number, lambda number, _: program.send_signal(number))
         try:
-            with Tasks(listener, until_eof=until_eof) as tasks:
-                while process.poll() is None:
-                    if tasks.look():
-                        process.terminate()
+            while program.poll() is None:
+                ready, _, _ = select.select([listener, *inputs], [], [], _LOOK)
+                if listener in ready:
+                    tasks += begin(listener)
+                if sys.stdin in ready:
+                    inputs = []
+                    program.terminate()
+                tasks = [task for task in tasks if not has_ended(task)]
         finally:
-            process.terminate()  # it does nothing to one that has ended
-    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+            program.terminate()  # it does nothing to one that has ended
+            end(tasks)
+    return program.returncode if program.returncode >= 0 else 128 - program.returncode
 
 
 def import_all() -> None:
@@ -108,144 +112,93 @@ def tasks_socket() -> Iterator[tuple[socket.socket, Path]]:
         listener.bind(address)
         listener.listen()
         for task in TASKS:
-            text = _ASKING.format(python=sys.executable, address=address, name=task, length=_LENGTH)
+            text = _ASKING.format(python=sys.executable, address=address, name=task)
             write_atomically(folder / task, text.encode(), mode=stat.S_IRWXU)
         yield listener, folder
 
 
-class Tasks:
-    """The tasks that are being played, each in a fork; a context, at whose end none is left."""
-
-    def __init__(self, listener: socket.socket, *, until_eof: bool = False) -> None:
-        self._listener = listener
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(listener, selectors.EVENT_READ)
-        if until_eof:
-            self._selector.register(sys.stdin, selectors.EVENT_READ)
-        self._links: dict[int, socket.socket] = {}  # of each fork, to the program that asked for it
-
-    def __enter__(self) -> "Tasks":
-        """Return the tasks; there are none yet."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Ask every task to end, and after a while end it."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for child in self._links:
-                os.kill(child, number)
-            for _ in range(round(GRACE / _LOOK)):
-                if self._links:
-                    self.look()
-        self._selector.close()
-
-    def look(self) -> bool:
-        """Begin and end tasks as they are asked for, and notice which have ended; say whether standard input has ended."""
-        has_ended = False
-        for key, _ in self._selector.select(_LOOK):
-            if key.fileobj is self._listener:
-                self._begin()
-                continue
-            self._selector.unregister(key.fileobj)
-            if key.fileobj is sys.stdin:
-                has_ended = True
-            else:  # the program that asked has ended
-                os.kill(key.data, signal.SIGTERM)
-        for child, link in list(self._links.items()):
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                del self._links[child]
-                self._answer(link, status)
-        return has_ended
-
-    def _begin(self) -> None:
-        link, _ = self._listener.accept()
-        link.settimeout(GRACE)
+def begin(listener: socket.socket) -> list[BaseProcess]:
+    """Return the fork that runs the task of the next program which asks; none where no process can begin."""
+    link, _ = listener.accept()
+    task = multiprocessing.get_context("fork").Process(target=run_task, args=(link,))
+    with link:  # the fork has its own: the program that asked ends with it
         try:
-            length, streams, _, _ = socket.recv_fds(link, _LENGTH, 3)
-            with link.makefile("rb") as file:
-                told = json.loads(file.read(int.from_bytes(length, "big")))
-        except (OSError, ValueError):  # it ended before it had said what it wants
-            link.close()
-            return
-        try:
-            child = os.fork()
+            task.start()
         except OSError as error:  # the program that asked ends with 1, and Flower answers for it
             log.error("a task could not be begun: %s", error)
-            link.close()
-        else:
-            if not child:
-                self._play(streams, *told)
-            self._links[child] = link
-            self._selector.register(link, selectors.EVENT_READ, child)
-        for stream in streams:
-            os.close(stream)
+            return []
+    return [task]
 
-    def _answer(self, link: socket.socket, status: int) -> None:
-        code = os.waitstatus_to_exitcode(status)
-        if code < 0:
-            log.error("a task's process was killed by %s", signal.Signals(-code).name)
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(link)
-        with contextlib.suppress(OSError):
-            link.send(bytes([code if code >= 0 else 1]))
-        link.close()
 
-    def _play(
-        self,
-        streams: Sequence[int],
-        name: str,
-        arguments: list[str],
-        folder: str,
-        environment: dict[str, str],
-    ) -> NoReturn:
-        """Be the program `name`, in the fork."""
-        code = 1
-        try:
-            self._selector.close()
-            self._listener.close()
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            for place, stream in enumerate(streams):
-                os.dup2(stream, place)
-            os.chdir(folder)
-            os.environ.clear()
-            os.environ.update(environment)
-            sys.argv = [name, *arguments]
-            fresh_generators()
-            refuse_bundles()
-            (program,) = entry_points(group="console_scripts", name=name)
-            program.load()()
-            code = 0
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except BaseException:
-            log.exception("a task's process failed")
-        finally:
-            with contextlib.suppress(Exception):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)  # without waiting for threads of Flower's
+def has_ended(task: BaseProcess) -> bool:
+    """Return whether a task has ended, and log a signal that ended it."""
+    if task.exitcode is not None and task.exitcode < 0:
+        log.error("a task's process was killed by %s", signal.Signals(-task.exitcode).name)
+    return task.exitcode is not None
+
+
+def end(tasks: Sequence[BaseProcess]) -> None:
+    """Ask every task to end, and after `GRACE` seconds in all end it."""
+    for task in tasks:
+        task.terminate()
+    deadline = time.monotonic() + GRACE
+    for task in tasks:
+        task.join(max(0.0, deadline - time.monotonic()))
+        task.kill()
+        task.join()
+
+
+def run_task(link: socket.socket) -> NoReturn:
+    """Be the program that is asked for through `link`, and answer with its exit code: the whole of a fork."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        link.settimeout(GRACE)
+        length, streams, _, _ = socket.recv_fds(link, 8, 3)
+        with link.makefile("rb") as file:
+            name, arguments, folder, environment = json.loads(file.read(int.from_bytes(length, "big")))
+        link.settimeout(None)
+        threading.Thread(target=end_with, args=(link,), daemon=True).start()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv = [name, *arguments]
+        fresh_generators()
+        refuse_bundles()
+        (program,) = entry_points(group="console_scripts", name=name)
+        program.load()()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        log.exception("a task's process failed")
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            link.send(bytes([code]))
+        os._exit(code)  # without waiting for threads of Flower's
+
+
+def end_with(link: socket.socket) -> None:
+    """End this process when the program at the other end of `link` has ended."""
+    link.recv(1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def fresh_generators() -> None:
     """Seed the global generators from the operating system, as in a new process: a fork begins with its parent's.
 
-    Nothing of ours draws from them; a model or a loader of somebody's own may.
+    Nothing of ours draws from them; a custom model or loader may. Python seeds its own in every fork.
     """
     import numpy as np
     import torch
 
-    random.seed()
     np.random.seed()  # noqa: NPY002
     torch.seed()
-
-
-class _NoModules:
-    """The finder of a folder from which nothing is imported."""
-
-    @staticmethod
-    def find_spec(name: str, target: object = None) -> None:
-        """Find nothing."""
 
 
 def refuse_bundles() -> None:
@@ -254,10 +207,10 @@ def refuse_bundles() -> None:
 
     folder = bundles()
 
-    def finder(path: str) -> _NoModules:
+    def finder(path: str) -> SimpleNamespace:
         if not Path(path).resolve().is_relative_to(folder):
             raise ImportError("not the folder of a bundle")
-        return _NoModules()
+        return SimpleNamespace(find_spec=lambda name, target=None: None)
 
     sys.path_hooks.insert(0, finder)
 

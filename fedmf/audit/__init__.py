@@ -4,7 +4,7 @@
     coupling    two streams with the same secrets, one client in and out: its influence, with certainty
     residual    the noise that is left of releases, against its law
     masks       masks, as releases show them, against theirs
-    exact       the p-values behind the last two
+    finding     the outcome of a test, and exact p-values
     bounds      what counted guesses prove about epsilon: Clopper-Pearson, and one run with many canaries
 
 They take any stream of releases with a known strategy matrix, of this project or a custom one:

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import beta, binom
+from scipy.stats import binom, binomtest
 
 from fedmf.checks import check_below_one, check_non_negative, check_open_unit
 from fedmf.errors import SettingError
@@ -24,9 +24,9 @@ TOLERANCE = 1e-9
 
 
 def epsilon_lower_bound(
-    true_positives: float,
+    true_positives: int,
     members: int,
-    false_positives: float,
+    false_positives: int,
     non_members: int,
     *,
     delta: float,
@@ -39,25 +39,15 @@ def epsilon_lower_bound(
 
         epsilon >= log((lowest TPR - delta) / highest FPR).
 
-    Holds for independent runs. Counts may be fractional (expected ones), which is for planning only.
+    Holds for independent runs. Counts that are no counts are a `ValueError` of scipy.
 
     >>> round(epsilon_lower_bound(300, 500, 10, 500, delta=0.05, confidence=0.95), 3)
     2.629
     """
     check_open_unit("delta", delta)
     check_open_unit("confidence", confidence)
-    if not (
-        0 <= true_positives <= members
-        and 0 <= false_positives <= non_members
-        and min(members, non_members) > 0
-    ):
-        raise SettingError(
-            f"{true_positives} of {members} and {false_positives} of {non_members}: counts must be between 0 and the runs."
-        )
-    error, misses = (1 - confidence) / 2, members - true_positives
-    lowest = float(beta.ppf(error, true_positives, misses + 1)) if true_positives else 0.0
-    rest = non_members - false_positives
-    highest = float(beta.ppf(1 - error, false_positives + 1, rest)) if rest else 1.0
+    lowest = float(binomtest(true_positives, members).proportion_ci(confidence).low)
+    highest = float(binomtest(false_positives, non_members).proportion_ci(confidence).high)
     return max(0.0, math.log((lowest - delta) / highest)) if lowest > delta else 0.0
 
 

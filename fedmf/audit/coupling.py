@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.audit.finding import Finding
-from fedmf.audit.stated import Stated, numbers
+from fedmf.audit.stated import Stated
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
 
@@ -45,10 +45,7 @@ def coupled(
     Both sensitivities as ratios to what is accounted, and the largest difference in a round that is not the client's, over
     the L2 bound. Where the client moved nothing, all three are inconclusive.
     """
-    inside, outside = (
-        numbers("the releases with the client", with_client),
-        numbers("those without", without_client),
-    )
+    inside, outside = np.asarray(with_client, np.float64), np.asarray(without_client, np.float64)
     stated.check_shape("the releases with the client", inside, 3)
     if inside.shape != outside.shape:
         raise SettingError(
@@ -59,7 +56,7 @@ def coupled(
         raise SettingError(
             f"own_rounds is {own_rounds!r}; it must hold a step of {steps} or None for each epoch."
         )
-    slack = numbers("tolerance", tolerance, inside.shape) / stated.l2_norm
+    slack = np.broadcast_to(np.asarray(tolerance, np.float64), inside.shape) / stated.l2_norm
     if not np.all((slack >= 0) & np.isfinite(slack)):
         raise SettingError("tolerance must be finite and at least 0; it bounds an error.")
     with np.errstate(invalid="ignore", over="ignore"):

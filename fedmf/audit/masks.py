@@ -16,10 +16,8 @@ import numpy.typing as npt
 import scipy.fft
 from scipy.stats import binom
 
-from fedmf.audit import exact
-from fedmf.audit.finding import Finding, Part, least, smallest
+from fedmf.audit.finding import Finding, Part, binomial_p, least, smallest
 from fedmf.audit.residual import FALSE_ALARM
-from fedmf.audit.stated import numbers
 from fedmf.checks import check_open_unit
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
@@ -37,7 +35,7 @@ def unmixed(difference: npt.ArrayLike, entries: npt.ArrayLike, *, tolerance: flo
     `entries` are the clients' constants, each half of the one before, at most 52. None: a value is further than `tolerance` from every sum of entries, so that the two
     runs differ by more than masks and the clients' vectors.
     """
-    sums, parts = numbers("the difference", difference), numbers("the entries", entries)
+    sums, parts = np.asarray(difference, np.float64), np.asarray(entries, np.float64)
     unit = float(parts[-1])
     if not 0 <= tolerance < unit / 2 or np.any(parts[1:] != parts[:-1] / 2):
         raise SettingError(
@@ -61,7 +59,7 @@ def mask_laws(
     """
     check_open_unit("keep_probability", keep_probability)
     check_open_unit("false_alarm", false_alarm)
-    found = numbers("the masks", masks)
+    found = np.asarray(masks, np.float64)
     if found.ndim != 5 or not np.isin(found, (0, 1)).all():
         raise SettingError(
             f"the masks have shape {found.shape}; they must be 0 or 1, (runs, epochs, T, n, D)."
@@ -75,13 +73,13 @@ def _shares(masks: Float64, gamma: float) -> Iterator[Part]:
     names = ("run", "epoch", "round", "place", "coordinate")
     for kept in ((), (0,), (1, 2, 3), (4,)):
         counts = masks.sum(axis=tuple(axis for axis in range(5) if axis not in kept))
-        yield least(exact.binomial(counts, masks.size // counts.size, gamma), *(names[axis] for axis in kept))
+        yield least(binomial_p(counts, masks.size // counts.size, gamma), *(names[axis] for axis in kept))
     d, sizes = masks.shape[-1], masks.sum(axis=-1)
     low, high = (float(binom.ppf(share, d, gamma)) for share in (0.25, 0.75))
     middle = float(binom.cdf(high, d, gamma) - binom.cdf(low - 1, d, gamma))
     if middle < 1:
         inside = np.count_nonzero((sizes >= low) & (sizes <= high))
-        yield float(exact.binomial(inside, sizes.size, middle)), f"sizes from {low:g} to {high:g}", 1
+        yield float(binomial_p(inside, sizes.size, middle)), f"sizes from {low:g} to {high:g}", 1
 
 
 def _pairs(masks: Float64, gamma: float) -> Iterator[Part]:
@@ -102,5 +100,5 @@ def _pairs(masks: Float64, gamma: float) -> Iterator[Part]:
 
 def _extreme(counts: Float64, pairs: int, gamma: float, where: str) -> Part:
     """Return the smaller p-value of the largest and the smallest count of `pairs` pairs of coordinates as a part."""
-    p_values = exact.binomial([counts.max(), counts.min()], pairs, gamma**2)
+    p_values = binomial_p([counts.max(), counts.min()], pairs, gamma**2)
     return float(p_values.min()), where, counts.size

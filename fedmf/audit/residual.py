@@ -21,9 +21,18 @@ import numpy.typing as npt
 import scipy.fft
 from scipy.special import bdtrc, chdtr, gammaln, ndtr
 
-from fedmf.audit import exact
-from fedmf.audit.finding import Finding, Part, least, smallest
-from fedmf.audit.stated import Stated, numbers
+from fedmf.audit.finding import (
+    Finding,
+    Part,
+    binomial_p,
+    chi_square_p,
+    chi_square_scores,
+    cosine_p,
+    least,
+    normal_p,
+    smallest,
+)
+from fedmf.audit.stated import Stated
 from fedmf.checks import check_open_unit
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
@@ -57,10 +66,10 @@ def residuals(
     add to them. Raises `SettingError` for shapes that do not fit, a number that is not finite, and a stated sigma of 0.
     """
     check_open_unit("false_alarm", false_alarm)
-    given = numbers("the releases", releases)
+    given = np.asarray(releases, np.float64)
     stated.check_shape("the releases", given, 4)
     with np.errstate(over="ignore", invalid="ignore"):
-        noise = given - numbers("known", known, given.shape)
+        noise = given - np.broadcast_to(known, given.shape)
         if not np.isfinite(noise).all():
             raise SettingError("the releases hold a number that is not finite; their noise cannot be tested.")
         values = stated.whitened(noise)
@@ -87,16 +96,16 @@ def _variance(values: Float64) -> Iterator[Part]:
     for kept in ((), (0,), (1,), (1, 2), (3,), (1, 2, 3)):
         sums = squares.sum(axis=tuple(axis for axis in range(4) if axis not in kept))
         count, names = values.size // sums.size, [AXES[axis] for axis in kept]
-        yield least(exact.chi_square(sums, count), *names)
-        scores = exact.chi_square_scores(sums, count).ravel()
-        yield float(exact.chi_square(scores @ scores, scores.size)), f"spread over {' and '.join(names)}", 1
+        yield least(chi_square_p(sums, count), *names)
+        scores = chi_square_scores(sums, count).ravel()
+        yield float(chi_square_p(scores @ scores, scores.size)), f"spread over {' and '.join(names)}", 1
 
 
 def _mean(values: Float64) -> Iterator[Part]:
     """Yield whether sums are normal: all together, by round, by coordinate."""
     for kept in ((), (1, 2), (3,)):
         sums = values.sum(axis=tuple(axis for axis in range(4) if axis not in kept))
-        yield least(exact.normal(sums / (values.size // sums.size) ** 0.5), *(AXES[axis] for axis in kept))
+        yield least(normal_p(sums / (values.size // sums.size) ** 0.5), *(AXES[axis] for axis in kept))
 
 
 def _correlation(values: Float64) -> Iterator[Part]:
@@ -122,7 +131,7 @@ def _closest(rows: Float64, name: str) -> Part:
         second = int(cosines.argmax())
         found.append((float(cosines[second]), f"{name} {first} and {first + 1 + second}"))
     cosine, where = max(found)
-    return float(exact.correlation(cosine, rows.shape[1])), where, len(rows) * (len(rows) - 1) // 2
+    return float(cosine_p(cosine, rows.shape[1])), where, len(rows) * (len(rows) - 1) // 2
 
 
 def _directions(values: Float64) -> Iterator[Part]:
@@ -165,7 +174,7 @@ def _repeated(rows: Float64) -> Iterator[Part]:
         (*_at_shifts(spectra[i], spectra[i + 1 :], d), f"row {i} and a later one") for i in range(count - 1)
     ]
     cosine, how, which = max(found)
-    yield float(exact.correlation(cosine, d)), f"{which}, {how}", count * (count - 1) * d
+    yield float(cosine_p(cosine, d)), f"{which}, {how}", count * (count - 1) * d
     half = d // 2
     if half > 1:
         parts = (unit[:, :half], unit[:, half : 2 * half])
@@ -174,7 +183,7 @@ def _repeated(rows: Float64) -> Iterator[Part]:
             for part in parts
         )
         cosine, how = _at_shifts(ours, theirs, half)
-        yield float(exact.correlation(cosine, half)), f"two halves of a row, {how}", 2 * count * half
+        yield float(cosine_p(cosine, half)), f"two halves of a row, {how}", 2 * count * half
 
 
 def _at_shifts(
@@ -193,11 +202,11 @@ def _tails(values: Float64) -> Iterator[Part]:
     for limit in LIMITS:
         beyond = np.count_nonzero(np.abs(values) > limit)
         yield (
-            float(exact.binomial(beyond, values.size, 2 * float(ndtr(-limit)))),
+            float(binomial_p(beyond, values.size, 2 * float(ndtr(-limit)))),
             f"beyond {limit:.3g} sigma",
             1,
         )
-    yield least(exact.normal(values), *AXES)
+    yield least(normal_p(values), *AXES)
 
 
 def _grid(name: str, values: Float64) -> Iterator[Part]:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
-from fedmf.checks import check_at_least, check_keep_probability, check_non_negative, check_positive
+from fedmf.checks import check_at_least, check_non_negative, check_positive
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
 from fedmf.plan import Plan
@@ -37,7 +37,7 @@ class StatedEpoch:
     sigma: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noising", numbers("the noising matrix", self.noising))
+        object.__setattr__(self, "noising", np.asarray(self.noising, np.float64))
         check_positive("sensitivity", self.sensitivity)
         check_non_negative("sigma", self.sigma)
         shape = self.noising.shape
@@ -66,14 +66,11 @@ class Stated:
     epochs: tuple[StatedEpoch, ...]
     l2_norm: float
     linf_norm: float | None = None
-    keep_probability: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epochs", tuple(self.epochs))
         check_positive("l2_norm", self.l2_norm)
         if self.linf_norm is not None:
             check_positive("linf_norm", self.linf_norm)
-        check_keep_probability(self.keep_probability)
         if len({len(epoch.noising) for epoch in self.epochs}) != 1:
             raise SettingError(
                 "epochs must hold a StatedEpoch for each epoch, at least one, all of the same number of rounds."
@@ -87,11 +84,10 @@ class Stated:
         sigma: float,
         l2_norm: float,
         linf_norm: float | None = None,
-        keep_probability: float = 1.0,
         epochs: int = 1,
     ) -> Self:
         """Return what a square lower triangular C states: noise sigma C^-1 Z in each epoch, sensitivity its column norm."""
-        matrix = numbers("the strategy matrix", strategy)
+        matrix = np.asarray(strategy, np.float64)
         check_at_least("epochs", epochs, 1)
         is_square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
         if not is_square or np.any(np.triu(matrix, 1)) or not np.all(np.diag(matrix)):
@@ -101,7 +97,7 @@ class Stated:
             )
         noising = np.asarray(np.linalg.inv(matrix), np.float64)
         epoch = StatedEpoch(noising, float(np.linalg.norm(matrix, axis=0).max()), sigma)
-        return cls((epoch,) * epochs, l2_norm, linf_norm, keep_probability)
+        return cls((epoch,) * epochs, l2_norm, linf_norm)
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Self:
@@ -116,7 +112,7 @@ class Stated:
             sensitivity = float(np.linalg.norm(stream.materialize_strategy(), axis=0).max())
             sigma = plan.noise_multiplier * sensitivity * plan.counted_radius
             made.append(StatedEpoch(stream.materialize_noising(), sensitivity, sigma))
-        return cls(tuple(made), plan.bounds.radius, plan.bounds.linf_norm, plan.compression.keep_probability)
+        return cls(tuple(made), plan.bounds.radius, plan.bounds.linf_norm)
 
     @property
     def sigmas(self) -> Float64:
@@ -137,17 +133,3 @@ class Stated:
             raise SettingError(
                 f"{name} have shape {releases.shape}; it must be ({runs}{expected[0]} epochs, {expected[1]} rounds, d)."
             )
-
-
-def numbers(name: str, given: npt.ArrayLike, shape: tuple[int, ...] | None = None) -> Float64:
-    """Return real numbers as an array of float64, broadcast to `shape` if given; raise `SettingError` for anything else."""
-    try:
-        read = np.asarray(given)
-        if (
-            not read.size or read.dtype.kind not in "biuf"
-        ):  # NumPy would make floats of complex numbers and None
-            raise TypeError(f"type {read.dtype}, shape {read.shape}")
-        found = np.asarray(read, np.float64)
-        return found if shape is None else np.broadcast_to(found, shape)
-    except (TypeError, ValueError) as error:
-        raise SettingError(f"{name} cannot be read as an array of real numbers ({error}).") from error

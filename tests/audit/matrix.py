@@ -5,63 +5,48 @@ import logging
 import sys
 
 from audit import hostile, sabotages
-from experiments.audit import coupled, noise
-from experiments.audit.coupled import coupled_findings
-from experiments.audit.noise import noise_findings
 from experiments.audit.sabotage import CONTROLS
+from experiments.audit.tested import COUPLED_SCENES, NOISE_SCENES, coupled_findings, noise_findings
 
 KINDS = (
-    ("coupled", coupled.SCENES, coupled_findings),
+    ("coupled", COUPLED_SCENES, coupled_findings),
     ("coupled", (hostile.SCENE,), lambda scene, seed: coupled_findings(scene, seed, hostile.around)),
-    ("noise", noise.SCENES, noise_findings),
+    ("noise", NOISE_SCENES, noise_findings),
 )
 
 
 def catches(sabotage, seed=0):
-    """Return {test: scene} of what refutes a pipeline with this sabotage.
+    """Return {test: scene} of what refutes a pipeline with this sabotage, and the tests that must catch it and did not.
 
     Of each kind of tests that must catch it (of the noise, where none must) the scenes are run in which it changes anything,
     until those tests have caught it.
     """
-    wanted = {kind for kind in ("coupled", "noise") if expected(sabotage, kind)} or {"noise"}
+    must = [test for test in sabotage.caught_by if "attack" not in test]
+    wanted = {kind_of(test) for test in must} or {"noise"}
     found, done = {}, set()
     with sabotage.patches():
         for kind, scenes, find in KINDS:
             for scene in scenes if kind in wanted else ():
                 if kind in done or not sabotage.applies(scene):
                     continue
-                refuting = [one for one in find(scene, seed) if one.refutes]
-                for one in refuting:
-                    found.setdefault(one.test, f"{kind}: {scene.name}")
-                has_all = all(
-                    any(name.startswith(test) for name in found) for test in expected(sabotage, kind)
-                )
-                done |= {kind} if refuting and has_all else set()
-    return found
+                refuting = [one.test for one in find(scene, seed) if one.refutes]
+                found = dict.fromkeys(refuting, f"{kind}: {scene.name}") | found
+                missed = [test for test in must if not any(name.startswith(test) for name in found)]
+                done |= {kind} if refuting and kind not in map(kind_of, missed) else set()
+    return found, missed
 
 
-def expected(sabotage, kind):
-    """Return the tests of a kind that must catch a sabotage."""
-    return [
-        test
-        for test in sabotage.caught_by
-        if test.startswith("coupled") == (kind == "coupled") and "attack" not in test
-    ]
-
-
-def main(names):
-    """Print a line of JSON for each sabotage."""
-    logging.getLogger("server").setLevel(logging.WARNING)
-    logging.getLogger("client.app").setLevel(logging.CRITICAL)
-    for sabotage in (*CONTROLS, *sabotages.CAUGHT, *sabotages.ESCAPES, *sabotages.BY_CHANCE):
-        if not names or sabotage.name in names:
-            found = catches(sabotage)
-            tests = (*expected(sabotage, "coupled"), *expected(sabotage, "noise"))
-            missed = [test for test in tests if not any(name.startswith(test) for name in found)]
-            print(
-                json.dumps({"sabotage": sabotage.name, "caught_by": found, "missed_by": missed}), flush=True
-            )
+def kind_of(test):
+    """Return the kind of a test."""
+    return "coupled" if test.startswith("coupled") else "noise"
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    logging.getLogger("server").setLevel(logging.WARNING)
+    logging.getLogger("client.app").setLevel(logging.CRITICAL)
+    for sabotage in (*CONTROLS, *sabotages.CAUGHT, *sabotages.ESCAPES, *sabotages.BY_CHANCE):
+        if not sys.argv[1:] or sabotage.name in sys.argv[1:]:
+            found, missed = catches(sabotage)
+            print(
+                json.dumps({"sabotage": sabotage.name, "caught_by": found, "missed_by": missed}), flush=True
+            )

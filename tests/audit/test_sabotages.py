@@ -3,24 +3,24 @@
 import pytest
 
 from audit import hostile
-from audit.matrix import catches, expected
+from audit.matrix import catches
 from audit.sabotages import CAUGHT, ESCAPES
-from experiments.audit.coupled import coupled_findings
 from experiments.audit.scene import Scene
+from experiments.audit.tested import coupled_findings
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("sabotage", CAUGHT, ids=lambda one: one.name)
 def test_each_fault_is_caught_by_the_tests_that_must_catch_it(sabotage):
-    found = catches(sabotage)
-    for test in sabotage.caught_by:
-        assert any(name.startswith(test) for name in found), found
+    assert sabotage.caught_by
+    found, missed = catches(sabotage)
+    assert (missed, bool(found)) == ([], True), found
 
 
 @pytest.mark.parametrize("sabotage", ESCAPES, ids=lambda one: one.name)
 def test_what_the_document_says_escapes_escapes(sabotage):
-    assert catches(sabotage) == {}
+    assert catches(sabotage) == ({}, [])
 
 
 def test_a_hostile_client_moves_no_more_than_the_server_lets_it():
@@ -33,9 +33,3 @@ def test_a_sabotage_is_in_force_only_while_its_scene_is_run():
     with sabotage.patches():
         assert any(one.refutes for one in coupled_findings(Scene("rotated", dimension=16), 0))
     assert not any(one.refutes for one in coupled_findings(Scene("rotated", dimension=16), 0))
-
-
-def test_the_kinds_of_tests_are_told_from_their_names():
-    sabotage = CAUGHT[0]
-    assert expected(sabotage, "noise") == ["residual variance"]
-    assert expected(sabotage, "coupled") == []

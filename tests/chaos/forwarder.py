@@ -1,7 +1,7 @@
 """Forwards one loopback port to another, as a network between two machines does: `python -m chaos.forwarder PORT TARGET`.
 
 It is a process of its own: stopped (SIGSTOP) it lets nothing through, and what is sent waits; killed it breaks all
-connections.
+connections. It prints how many bytes it passes on, as lines "sent 1234" and "received 1234".
 """
 
 import asyncio
@@ -13,15 +13,16 @@ async def forward(port, target):
 
     async def connect(reader, writer):
         there, back = await asyncio.open_connection("127.0.0.1", target)
-        await asyncio.gather(pump(reader, back), pump(there, writer))
+        await asyncio.gather(pump(reader, back, "sent"), pump(there, writer, "received"))
 
     async with await asyncio.start_server(connect, "127.0.0.1", port) as server:
         await server.serve_forever()
 
 
-async def pump(reader, writer):
+async def pump(reader, writer, name):
     """Pass on what comes until it ends."""
-    while data := await reader.read(1 << 14):
+    while data := await reader.read(1 << 16):
+        print(name, len(data), flush=True)
         writer.write(data)
         await writer.drain()
     writer.close()

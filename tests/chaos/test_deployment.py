@@ -12,17 +12,18 @@ import pytest
 
 from chaos.recount import examine
 from chaos.witness import Witness
+from deployments import TESTS, released, start_way
 from experiments.deployment.apps import run_settings
 from experiments.deployment.loopback import Loopback, free_port
 from experiments.run_files.reader import is_finished
+from nodes import DATA
 from runs import metrics
 from server.cohort import node_of
 from server.known_nodes import KnownNode
 
 pytestmark = [pytest.mark.slow, pytest.mark.deployment]
 
-TESTS, LIMIT = Path(__file__).resolve().parents[1], 200  # seconds for what is waited for
-DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
+LIMIT = 200  # seconds for what is waited for
 RUN = (
     f"{DATA} population.min_available=12 population.cohort_size=3 population.rounds_per_epoch=4 population.epochs=2 "
     "privacy.epsilon=null privacy.noise_multiplier=1 compression.keep_probability=0.5 run.evaluations=1 "
@@ -45,12 +46,6 @@ class Deployment(Loopback):
             self.register(node, most_clients=4)
         return self
 
-    def start_way(self, port):
-        """Start a way to the SuperLink, or start it again."""
-        self.start(
-            "way", ["env", f"PYTHONPATH={TESTS}", sys.executable, "-m", "chaos.forwarder", port, self.port]
-        )
-
     def start_nodes(self, *, b="honest", c=None):
         """Start all nodes: `b` says what the second one is, `c` is the third one's own way to the SuperLink, if any."""
         self.start_node("a")
@@ -68,7 +63,7 @@ class Deployment(Loopback):
         taken = self.log(node).read_text().count("SuperNode ID")
 
         def is_taken():
-            if not self.is_running(node):
+            if not self._is_running(node):
                 with suppress(KeyError):  # none is left of it
                     self.kill(node)
                 self.start_node(node)
@@ -76,16 +71,15 @@ class Deployment(Loopback):
 
         self.wait(is_taken)
 
-    def released(self):
-        """Return how many rounds were shown."""
-        return len(metrics(self.directory)) if (self.directory / "metrics.jsonl").exists() else 0
+    def _is_running(self, name):
+        return name in self._processes and self._processes[name].poll() is None
 
     def wait(self, happened):
         """Watch the run until something has happened."""
         deadline = time.monotonic() + LIMIT
         while not happened():
             self.witness.look()
-            if time.monotonic() > deadline or not (self.is_running("run") or happened()):
+            if time.monotonic() > deadline or not (self._is_running("run") or happened()):
                 pytest.fail(
                     "\n".join(f"== {name}\n{self.tail(name)}" for name in ("superlink", "run", *self.holds))
                 )
@@ -94,8 +88,8 @@ class Deployment(Loopback):
 
     def wait_for_rounds(self, more):
         """Watch the run until so many more rounds are released."""
-        last = self.released() + more
-        self.wait(lambda: self.released() >= last)
+        last = released(self.directory) + more
+        self.wait(lambda: released(self.directory) >= last)
 
     def kill_server_app(self):
         """Kill the fork of the SuperLink's warm start that plays the run."""
@@ -155,7 +149,7 @@ def test_a_node_and_the_server_app_are_killed_and_another_node_freezes(tmp_path)
 def test_a_node_lies_another_is_cut_off_and_the_superlink_is_killed_and_loses_its_database(tmp_path):
     with Deployment(tmp_path / "run") as deployment:
         way, liar = free_port(), deployment.key("b")
-        deployment.start_way(way)
+        start_way(deployment, way)
         deployment.start_nodes(b="lies", c=way)
         deployment.submit(deployment.overrides)
         deployment.wait_for_rounds(1)
@@ -164,7 +158,7 @@ def test_a_node_lies_another_is_cut_off_and_the_superlink_is_killed_and_loses_it
         deployment.signal("way", signal.SIGCONT)
         deployment.wait_for_rounds(1)
         deployment.kill("way")
-        deployment.start_way(way)
+        start_way(deployment, way)
         deployment.wait_for_rounds(1)
         deployment.lose_superlink()
         deployment.start_nodes(b="lies", c=way)

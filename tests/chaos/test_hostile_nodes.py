@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flwr.app import Context, MessageType, RecordDict
+from flwr.app import MessageType
 
 from chaos.lies import LIES, lying
 from chaos.recount import examine, recount
@@ -15,17 +15,14 @@ from chaos.witness import Witness, check_heard_once, check_key_chain, note_of
 from experiments.deployment import apps
 from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
-from experiments.engines.grid import call_app
 from fedmf.randomness import SecretKey
 from fedmf.updates.tags import TAG_BYTES
-from nodes import Nodes, key_of, play_here
+from nodes import DATA, TWO, Nodes, key_of, play_here, playing
 from server import strategy
 from server.history import History
 
 pytestmark = pytest.mark.slow
 
-DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
-HOLDS = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
 RUN = (
     f"{DATA} population.min_available=12 population.cohort_size=4 population.epochs=2 engine.node_timeout=0.05 "
     "privacy.epsilon=null privacy.noise_multiplier=1 compression.keep_probability=0.5 run.evaluations=1"
@@ -42,23 +39,20 @@ def play(tmp_path, monkeypatch):
         directory, notes = tmp_path / "run", []
         run = f"{RUN} run.directory={directory}"
 
-        def answering(node):
-            context = Context(1, 1, {"overrides": HOLDS[node]}, RecordDict(), {"overrides": run})
+        def look(message):
+            witness.look()
 
-            def answer(message):
-                witness.look()
-                if node == "a" and message.metadata.message_type == MessageType.TRAIN:
-                    notes.append(note_of(message, directory))
-                return call_app(apps.client_app, message, context)
+        def look_and_note(message):
+            look(message)
+            if message.metadata.message_type == MessageType.TRAIN:
+                notes.append(note_of(message, directory))
 
-            return answer
-
+        looks = {"a": look_and_note, "b": look}
+        answers = {node: playing(run, TWO[node], looks[node]) for node in TWO}
         witness, settings = Witness(directory), run_settings(run)
-        deploy(settings, Changing({node: answering(node) for node in HOLDS}, change))
+        deploy(settings, Changing(answers, change))
         witness.look()
-        return examine(
-            witness, settings, {key_of(node): text for node, text in HOLDS.items()}, notes
-        ), witness
+        return examine(witness, settings, {key_of(node): text for node, text in TWO.items()}, notes), witness
 
     return played
 
@@ -84,7 +78,7 @@ def lie(monkeypatch):
     spoilt = lying(honest, told.append)
 
     def reply_to(message, context):
-        is_liar = context.node_config["overrides"] == HOLDS["b"]
+        is_liar = context.node_config["overrides"] == TWO["b"]
         return spoilt(message, context) if is_liar else honest(message, context)
 
     monkeypatch.setattr(apps, "reply_to", reply_to)

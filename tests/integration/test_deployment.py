@@ -1,85 +1,36 @@
 """Real SuperLink and SuperNode processes with TLS and node keys, on the loopback interface."""
 
 import json
+import re
 import sys
 import time
 from itertools import pairwise
 
 import pytest
 
-from deployments import DATA, finished, processes_that_know, released, wait_for
-from experiments.deployment.loopback import WARM, Loopback, free_port, make_node_key
+from deployments import LIMIT, finished, processes_that_know, released, start_way, wait_for
+from experiments.deployment.loopback import BIN, WARM, Loopback, free_port, make_node_key
+from nodes import DATA
 from runs import metrics, summary
-from server.cohort import Roster
-from wire import TcpCounter, count as count_bytes
 
 pytestmark = pytest.mark.deployment
 
-# A node is noticed to be lost after twice its heartbeat interval, which Flower fixes at 30 seconds for its own
-# command: here a node that says 10, the least that a SuperLink takes.
-SHORT_HEARTBEAT = [
-    *WARM,
-    sys.executable,
-    "-c",
-    "import flwr.common.constant as constant; constant.HEARTBEAT_DEFAULT_INTERVAL = 10\n"
-    "from flwr.supernode.cli.flower_supernode import flower_supernode; flower_supernode()",
-]
-# A node that answers the first message, the query, and after that announces its replies and sends no part of them.
-ANNOUNCES_ONLY = [
-    *WARM,
-    sys.executable,
-    "-c",
-    "import time; import flwr.supernode.start_client_internal as internal\n"
-    "send, calls = internal.push_object_contents_from_iterable, []\n"
-    "def announce_only(*given, **more):\n"
-    "    calls.append(1)\n"
-    "    return send(*given, **more) if len(calls) == 1 else time.sleep(10**6)\n"
-    "internal.push_object_contents_from_iterable = announce_only\n"
-    "from flwr.supernode.cli.flower_supernode import flower_supernode; flower_supernode()",
-]
+PARAMETERS = 1_000_900
 
-
-def test_killed_nodes_and_killed_servers(tmp_path):
-    directory = tmp_path / "r"
-    settings = (
-        f"run.directory={directory} {DATA} population.min_available=12 population.cohort_size=6 "
-        "population.epochs=2 run.checkpoint_every=100"
-    )
-    with Loopback() as loopback:
-        folder = loopback.folder
-        loopback.start_superlink()
-        for node, first in (("a", 0), ("b", 6)):
-            loopback.register(node)
-            loopback.start_supernode(node, f"clients=6 first={first} {DATA}", command=SHORT_HEARTBEAT)
-        process = loopback.submit(settings)
-
-        # A node killed in round 2 counts as zero vectors; its clients are spent.
-        wait_for(lambda: released(directory) == 1, loopback, process)
-        loopback.kill("b")
-        wait_for(lambda: released(directory) == 2, loopback, process)
-        assert [row["replies"] for row in metrics(directory)] == [6, 6]
-
-        # Started again, it takes part in the next epoch, which waits for it.
-        loopback.start_supernode("b", f"clients=6 first=6 {DATA}", command=SHORT_HEARTBEAT)
-        wait_for(lambda: released(directory) == 3, loopback, process)
-        assert "ROUND 3" in loopback.log("b").read_text()
-        roster = (directory / "checkpoint/roster.json").read_text()
-        assert Roster.from_json(roster).epoch == 1
-        assert sorted(Roster.from_json(roster).nodes.values()) == [6, 6]
-
-        # The server's machine loses power in round 4: SuperLink and ServerApp are gone.
-        loopback.kill("superlink")
-        assert released(directory) == 3
-        loopback.stop("run")
-        loopback.start_superlink()
-        process = loopback.submit(f"{settings} run.resume=true")
-        finished(loopback, directory, process)
-        assert (directory / "checkpoint/roster.json").read_text() == roster
-    assert [row["round"] for row in metrics(directory)] == [1, 2, 3, 4]
-    assert [row["replies"] for row in metrics(directory)] == [6] * 4
-    assert not list(directory.rglob("secrets*"))
-    assert not folder.exists()
-    assert processes_that_know(str(folder)) == []
+# A node that answers queries, and from the first task on announces its replies and sends no part of them.
+ANNOUNCES_ONLY = """
+import time
+import flwr.supernode.start_client_internal as internal
+send, log, rounds = internal.push_object_contents_from_iterable, internal.log, []
+def noting(level, text, *given):
+    rounds.extend(given[1:] if "ROUND" in text else ())
+    log(level, text, *given)
+def announce_only(*given, **more):
+    return time.sleep(10**6) if rounds else send(*given, **more)
+internal.log, internal.push_object_contents_from_iterable = noting, announce_only
+from flwr.supernode.cli.flower_supernode import flower_supernode
+flower_supernode()
+"""
 
 
 def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyond_its_deadline(tmp_path):
@@ -96,13 +47,11 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
         loopback.start_superlink()
         for node, clients, first in (("a", 8, 0), ("b", 6, 6), ("c", 2, 0)):
             loopback.register(node)
-            command = {"command": ANNOUNCES_ONLY} if node == "b" else {}
+            command = {"command": [*WARM, sys.executable, "-c", ANNOUNCES_ONLY]} if node == "b" else {}
             loopback.start_supernode(node, f"clients={clients} first={first} {DATA}", **command)
         document = json.loads(loopback.nodes.read_text())
         document["nodes"] = [
-            {**node, "name": f"hospital-{node['name']}", "most_clients": 6}
-            for node in document["nodes"]
-            if node["name"] != "c"
+            {**node, "name": f"hospital-{node['name']}", "most_clients": 6} for node in document["nodes"][:2]
         ]
         (tmp_path / "nodes.yaml").write_text(json.dumps(document))
         (tmp_path / "nodes.yaml").chmod(0o600)
@@ -125,20 +74,44 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
     replies = [row["replies"] for row in metrics(directory)]
     assert sum(replies) == 6  # all clients of the one node, none of the other
     assert all(0 < count < 6 for count in replies)
-    for begun, ended in pairwise(times):  # 4 s: for tasks to be made and sent, for the sum and the noise
-        assert 25 <= ended - begun < 25 + 1 + 4
+    for begun, ended in pairwise(times):  # Flower's own limit is minutes; a minute is for a busy machine
+        assert 25 <= ended - begun < 25 + 60
 
 
 def refusal(loopback, *arguments):
     """What a SuperNode prints that the SuperLink does not take, once it has ended by itself."""
     where = ("--superlink", f"127.0.0.1:{loopback.port}", "--port", str(free_port()), "--max-retries", "1")
-    process = loopback.start("stranger", [*SHORT_HEARTBEAT, *where, *arguments])
+    process = loopback.start("stranger", [BIN / "flower-supernode", *where, *arguments])
     wait_for(lambda: process.poll() is not None, loopback)
     assert process.returncode != 0
     loopback.kill("stranger")
     said = loopback.log("stranger").read_text()
     loopback.log("stranger").unlink()
     return said
+
+
+def passed(loopback, name):
+    """Return how many bytes the forwarder has passed on."""
+    return sum(map(int, re.findall(rf"(?m)^{name} (\d+)$", loopback.log("way").read_text())))
+
+
+def count(loopback, directory, data, value_type):
+    """Return a client's uplink bytes in a run of one round: nominal, as the SuperLink reports, on the wire."""
+    arrived = passed(loopback, "received")
+    process = loopback.submit(
+        f"run.directory={directory} {data} model=mlp model.hidden=990 population.min_available=6 "
+        f"population.cohort_size=6 population.epochs=1 compression.keep_probability=0.01 compression.value_type={value_type}"
+    )
+    wait_for(lambda: passed(loopback, "received") > arrived + 4 * PARAMETERS, loopback, process)
+    before = passed(loopback, "sent")
+    wait_for(lambda: released(directory) == 1, loopback, process)
+    on_the_wire = passed(loopback, "sent") - before
+    process.wait(timeout=LIMIT)  # it follows the log until the run has ended
+    runs = json.loads(loopback.call("flwr", "ls", "loopback", "--format", "json"))["runs"]
+    newest = max(runs, key=lambda run: run["pending-at"])
+    (row,) = metrics(directory)
+    assert row["replies"] == 6
+    return row["uplink_bytes"] / 6, newest["network-traffic"]["inbound-bytes"] / 6, on_the_wire / 4
 
 
 def test_what_travels_is_what_is_said(tmp_path):
@@ -148,22 +121,22 @@ def test_what_travels_is_what_is_said(tmp_path):
     headers, signatures, polling and heartbeats.
     """
     data = "dataset=synthetic dataset.clients=6 dataset.features=1000 dataset.classes=10"
-    with Loopback() as loopback, TcpCounter(loopback.port) as counter:
+    port = free_port()
+    with Loopback() as loopback:
         loopback.start_superlink()
+        start_way(loopback, port)
         for node in ("a", "c"):
             loopback.register(node)
-        loopback.start_supernode("a", f"clients=4 {data}", port=counter.port)
+        loopback.start_supernode("a", f"clients=4 {data}", port=port)
         loopback.start_supernode("c", "clients=2 dataset=by_user_npz dataset.path=/nowhere.npz")
         for value_type, size in (("float32", 4), ("int8", 1)):
             directory = tmp_path / value_type
-            measured = count_bytes(loopback, counter, directory, data, value_type, 6, 4)
+            measured = count(loopback, directory, data, value_type)
             values = 0.01 * 2**20 * size
-            assert summary(directory)["parameters"] == 1_000_900
+            assert summary(directory)["parameters"] == PARAMETERS
             assert summary(directory)["uplink_bytes_per_client"] == pytest.approx(values)
-            assert metrics(directory)[0]["replies"] == 6
-            print(value_type, measured)
-            for count in measured.values():
-                assert values * 0.98 < count <= 1.1 * values + 4096
+            print(value_type, dict(zip(("nominal", "reported", "on the wire"), measured, strict=True)))
+            assert all(values * 0.98 < each <= 1.1 * values + 4096 for each in measured)
         # A node whose data cannot be loaded sends zeros for the clients that it declared, and says why.
         assert "takes part with a zero update" in loopback.log("c").read_text()
         assert "nowhere.npz does not exist" in loopback.log("c").read_text()
@@ -188,3 +161,6 @@ def test_strangers_are_refused():
         loopback.register("known")
         loopback.start_supernode("known", "clients=1")
         wait_for(lambda: "SuperNode ID" in loopback.log("known").read_text(), loopback)
+        folder = loopback.folder
+    assert not folder.exists()
+    assert processes_that_know(str(folder)) == []

@@ -6,12 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
+from deployments import wait_for
 from experiments.deployment.loopback import BIN, Loopback
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,10 +83,7 @@ def test_a_node_that_wants_signed_apps_refuses_one_that_is_submitted_from_a_fold
         loopback.submit(
             f"run.directory={directory} {data} population.min_available=4 population.cohort_size=2"
         )
-        deadline = time.monotonic() + 120
-        while "could not be verified" not in loopback.tail("a"):
-            assert time.monotonic() < deadline, loopback.tail("a") + loopback.tail("run")
-            time.sleep(0.2)
+        wait_for(lambda: "could not be verified" in loopback.tail("a"), loopback)
         assert not (directory / "metrics.jsonl").exists()
 
 

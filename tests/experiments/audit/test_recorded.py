@@ -2,9 +2,7 @@
 
 import io
 import json
-import pickle
 import shutil
-import zipfile
 import zlib
 
 import numpy as np
@@ -90,7 +88,7 @@ def test_a_sum_that_its_clients_cannot_have_sent_is_refuted(tmp_path):
 def test_another_model_than_the_releases_lead_to_is_refuted(tmp_path):
     directory = run(tmp_path / "run", *SMALL)
     with np.load(directory / MODEL) as file:
-        arrays = {name: file[name] for name in file.files}
+        arrays = dict(file)
     name = min(arrays)
     arrays[name].flat[0] = np.nextafter(arrays[name].flat[0], np.float32(9))
     np.savez(directory / MODEL, **arrays)
@@ -125,80 +123,34 @@ def copied(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "copied")
 
 
-def zipped(name, data):
-    """An archive with one file."""
+def pickled():
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(name, data)
+    np.save(buffer, np.array([{}], object), allow_pickle=True)
     return buffer.getvalue()
 
 
-def npy(array, **options):
-    buffer = io.BytesIO()
-    np.save(buffer, array, **options)
-    return buffer.getvalue()
-
-
-def npz(**arrays):
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
-
-
-def encrypted():
-    data = bytearray(zipped("weight.npy", npy(np.zeros(3))))
-    data[6] |= 1
-    data[data.find(b"PK\x01\x02") + 8] |= 1
-    return bytes(data)
-
-
-NO_FILES = {
-    "empty": b"",
-    "a text": b"hello\n",
-    "cut": None,
-    "one array": npy(np.zeros(3)),
-    "a pickle": pickle.dumps({"weight": 1}),
-    "one pickled array": npy(np.array([{}], object), allow_pickle=True),
-}
-NO_MODELS = NO_FILES | {
-    "an empty member": zipped("weight.npy", b""),
-    "a pickled member": npz(weight=np.array([{}], object)),
-    "a member of endless size": zipped(
-        "weight.npy",
-        b"\x93NUMPY\x01\x00v\x00"
-        + b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999,), }".ljust(117)
-        + b"\n",
-    ),
-    "encrypted": encrypted(),
-}
-
-
+@pytest.mark.parametrize("file", [MODEL, MODEL_INITIAL, RELEASES, CONFIG])
 @pytest.mark.parametrize(
-    ("file", "damage"),
-    [(file, damage) for file in (MODEL, MODEL_INITIAL) for damage in NO_MODELS]
-    + [(file, damage) for file in (RELEASES, CONFIG) for damage in NO_FILES],
+    "damage", [b"", b"hello\n", "cut", pickled()], ids=["empty", "a text", "cut", "pickle"]
 )
 def test_a_damaged_file_is_refused_in_a_sentence_and_leaves_nothing_behind(copied, tmp_path, file, damage):
     whole = (copied / file).read_bytes()
     cut = whole[: 100 if file == RELEASES else len(whole) // 2]
-    (copied / file).write_bytes(cut if damage == "cut" else NO_MODELS[damage])
+    (copied / file).write_bytes(cut if damage == "cut" else damage)
     settings = compose("audit", [f"run_directory={copied}", f"directory={tmp_path / 'audit'}"], AuditSettings)
     with pytest.raises((RunDirectoryError, SettingError), match=r"copied|settings"):
         audit(settings)
     assert not (tmp_path / "audit").exists()
 
 
-@pytest.mark.parametrize("shape", ["other shape", "further array", "texts"])
-def test_a_model_of_other_arrays_is_another_model(copied, shape):
+def test_a_model_of_other_arrays_is_another_model(copied):
     with np.load(copied / MODEL) as file:
-        arrays = {name: file[name] for name in file.files}
+        arrays = dict(file)
     name = min(arrays)
-    arrays |= {
-        "other shape": {name: arrays[name].ravel()[:3]},
-        "further array": {"further": np.zeros(3)},
-        "texts": {name: np.array(["a"])},
-    }[shape]
-    np.savez(copied / MODEL, **arrays)
+    for other in (arrays[name].ravel()[:3], np.array(["a"])):
+        np.savez(copied / MODEL, **arrays | {name: other})
+        assert verdicts(copied)[MODELS] == "refuted"
+    np.savez(copied / MODEL, **arrays, further=np.zeros(3))
     assert verdicts(copied)[MODELS] == "refuted"
 
 
@@ -221,25 +173,19 @@ def record(release, payload=None, **fields):
     [
         ({"round": "none"}, "no release: KeyError"),
         ({"round": 2.0}, "round is 2.0"),
-        ({"answered": None}, "answered is None"),
         ({"cohort_size": "8"}, "cohort_size is '8'"),
         ({"payload": b"abc"}, "no release: ValueError"),
-        ({"payload": bytes(4)}, "it must hold 1 to 6 rounds of 650 numbers"),
         ({"payload": bytes(4 * 651)}, "it must hold 1 to 6 rounds of 650 numbers"),
         ({"round": 3}, "each must be there once"),
     ],
 )
 def test_releases_that_are_none_of_this_run_are_refused(copied, fields, words):
-    records = [record(release, **(fields if release.round == 2 else {})) for release in read_releases(copied)]
+    releases = read_releases(copied)
+    records = [record(release, **(fields if release.round == 2 else {})) for release in releases]
     (copied / RELEASES).write_bytes(b"".join(records))
     with pytest.raises(RunDirectoryError, match=words):
         recorded_findings(copied)
-
-
-def test_more_rounds_than_the_run_has_are_refused(copied):
-    last = read_releases(copied)[-1]
-    with (copied / RELEASES).open("ab") as file:
-        file.write(record(last, round=last.round + 1))
+    (copied / RELEASES).write_bytes(b"".join(map(record, releases)) + record(releases[-1], round=7))
     with pytest.raises(RunDirectoryError, match="it must hold 1 to 6 rounds"):
         recorded_findings(copied)
 
@@ -247,9 +193,8 @@ def test_more_rounds_than_the_run_has_are_refused(copied):
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 @pytest.mark.parametrize("rounds", [{2}, {1, 2, 3, 4, 5, 6}])
 def test_a_release_that_is_not_finite_is_refuted_also_where_its_model_is_not_either(copied, number, rounds):
-    releases = read_releases(copied)
     records = []
-    for release in releases:
+    for release in read_releases(copied):
         changed = release.noisy_sum.copy()
         changed[7] = number if release.round in rounds else changed[7]
         records.append(record(release, payload=changed.astype("<f4").tobytes()))
@@ -259,11 +204,9 @@ def test_a_release_that_is_not_finite_is_refuted_also_where_its_model_is_not_eit
     assert found[NOISE] == ("nothing found" if rounds == {2} else "inconclusive")
 
 
-@pytest.mark.parametrize(("group", "key"), [("population", "epochs"), ("dataset", "max_examples_per_user")])
-def test_settings_with_numbers_beyond_all_memory_are_refused(copied, group, key):
-    config = copied / CONFIG
-    document = yaml.safe_load(config.read_text())
-    document[group][key] = 10**30
-    config.write_text(yaml.safe_dump(document))
+def test_settings_with_numbers_beyond_all_memory_are_refused(copied):
+    document = yaml.safe_load((copied / CONFIG).read_text())
+    document["population"]["epochs"] = 10**30
+    (copied / CONFIG).write_text(yaml.safe_dump(document))
     with pytest.raises(RunDirectoryError, match=r"config\.yaml cannot be those of a run"):
         recorded_findings(copied)

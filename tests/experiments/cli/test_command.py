@@ -46,7 +46,7 @@ def test_what_the_file_system_refuses_is_one_sentence_too(tmp_path: Path) -> Non
         ('overrides="a\'b"', "whose quotes are not closed"),
         ("nodes=2000", "nodes is 2000"),
         (f"directory={__file__}/r", "is a file"),
-        ("directory=/proc/x", "which cannot be made: No such file or directory; name another directory."),
+        ("directory=/proc/x", "/proc/x cannot be used: No such file or directory."),
     ],
 )
 def test_mistakes_of_a_demo_are_said_in_one_sentence_before_anything_is_started(

@@ -1,49 +1,31 @@
-"""A deployed run goes on: resumed by overrides that are given whole, and extended, inside the test process."""
+"""A deployed run continues: resumed by overrides that are given whole, and extended, inside the test process."""
 
 import pytest
-from flwr.app import Context, RecordDict
 
 from crashes import Crash
-from experiments.deployment import apps
 from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
-from experiments.engines.grid import call_app
 from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
-from nodes import Nodes
+from nodes import DATA, network
 from runs import metrics, summary
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
-DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 SMALL = (
     f"{DATA} population.cohort_size=4 population.epochs=2 privacy.epsilon=null privacy.noise_multiplier=0.5 "
     "population.min_available=12 population.max_clients_per_node=100 engine.node_timeout=0.05"
 )
-TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
-
-
-def context(run, node):
-    return Context(1, 1, {"overrides": node}, RecordDict(), {"overrides": run})
-
-
-def network(run, dies_in=None):
-    """Two nodes; the server dies when it asks for the round `dies_in`."""
-
-    def playing(node):
-        def answer(message):
-            if message.metadata.group_id == dies_in:
-                raise Crash
-            return call_app(apps.client_app, message, context(run, node))
-
-        return answer
-
-    answers = {name: playing(node) for name, node in TWO.items()}
-    return Nodes(answers, answers)
 
 
 def deployed(directory, more="", dies_in=None, base=SMALL):
+    """Deploy with two nodes; the server dies when it asks for the round `dies_in`."""
     run = f"run.directory={directory} {base} {more}"
-    deploy(run_settings(run), network(run, dies_in))
+
+    def look(message):
+        if message.metadata.group_id == dies_in:
+            raise Crash
+
+    deploy(run_settings(run), network(run, look=look))
 
 
 def test_a_resume_whose_overrides_are_not_whole_is_refused_with_those_that_are_missing(tmp_path):
@@ -52,9 +34,8 @@ def test_a_resume_whose_overrides_are_not_whole_is_refused_with_those_that_are_m
         deployed(tmp_path / "r", "model=mlp model.hidden=4", dies_in="2")
     before = metrics(tmp_path / "r")
     alone = "population.min_available=12 run.resume=true"
-    with pytest.raises(
-        RunDirectoryError, match=r"add to overrides: .*dataset=synthetic.*model=mlp"
-    ) as refused:
+    refusal = r"add to overrides: .*dataset=synthetic.*model=mlp"
+    with pytest.raises(RunDirectoryError, match=refusal) as refused:
         deployed(tmp_path / "r", base=alone)
     missing = str(refused.value).partition("add to overrides: ")[2]
     assert metrics(tmp_path / "r") == before

@@ -12,8 +12,7 @@ import yaml
 
 import small_files
 from experiments.cli.command import guard
-from experiments.deployment.holdings import UNGIVEN
-from experiments.deployment.node import Node, NodeSettings, read_readiness, readiness
+from experiments.deployment.node import UNGIVEN, Node, NodeSettings, read_readiness, readiness
 from experiments.node_check import node_check
 from experiments.settings.compose import compose
 
@@ -68,16 +67,12 @@ def test_one_clients_bad_value_neither_keeps_a_node_away_nor_makes_it_unready(tm
 def test_the_check_says_that_a_node_is_not_ready_and_lets_it_start(tmp_path, capsys):
     data = ("clients=3", "dataset=by_user_npz", f"dataset.path={tmp_path / 'no.npz'}")
     assert noted(tmp_path, *data) == (0, False)
-    assert "not ready: its data cannot be loaded: The data file" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not ready: its data cannot be loaded: The data file" in said
+    assert said.count(". It starts all the same, and says so.\n") == 1
+    assert not readiness(Node.of(compose("node_check", data, NodeSettings))).endswith(".")
     assert noted(tmp_path, *data, "output=json") == (0, False)
     assert json.loads(capsys.readouterr().out)["ready"] is False
-
-
-def test_why_a_node_is_not_ready_ends_in_one_full_stop(tmp_path, capsys):
-    data = ("clients=3", "dataset=by_user_npz", f"dataset.path={tmp_path / 'no.npz'}")
-    assert noted(tmp_path, *data) == (0, False)
-    assert capsys.readouterr().out.count(". It starts all the same, and says so.\n") == 1
-    assert not readiness(Node.of(compose("node_check", data, NodeSettings))).endswith(".")
 
 
 def test_a_mistake_in_the_settings_is_no_reading_of_data(tmp_path, capsys):
@@ -98,27 +93,19 @@ def test_what_a_node_says_of_itself_is_what_was_noted_when_it_started(tmp_path, 
 @pytest.mark.parametrize("code", [0, 2, 137])
 def test_a_container_starts_its_node_whatever_the_check_ends_with(tmp_path, code):
     for name in ("fedmf", "python"):
-        (tmp_path / name).write_text(
-            f'#!/bin/sh\necho "$1 $2"\n[ "$1" = node_check ] && exit {code}\nexit 0\n'
-        )
+        program = f'#!/bin/sh\necho "$1 $2"\n[ "$1" = node_check ] && exit {code}\nexit 0\n'
+        (tmp_path / name).write_text(program)
         (tmp_path / name).chmod(0o755)
     program = CONTAINER.replace("$$", "$")
-    said = subprocess.check_output(
-        ["/bin/sh", "-c", program], env={"PATH": str(tmp_path), "FEDMF_NODE": ""}, text=True
-    )
-    assert said.splitlines() == [
-        "node_check ready=/run/fedmf-node/ready",
-        "-m experiments.deployment.warm",
-    ]
+    environment = {"PATH": str(tmp_path), "FEDMF_NODE": ""}
+    said = subprocess.check_output(["/bin/sh", "-c", program], env=environment, text=True)
+    assert said == "node_check ready=/run/fedmf-node/ready\n-m experiments.deployment.warm\n"
     assert shlex.split(program.partition(";")[0])[2:-1] == check_of_the_unit()
 
 
 def test_texts_without_a_model_are_checked_and_no_parameters_are_counted(tmp_path, capsys):
-    data = (
-        "clients=3",
-        "dataset=by_user_text",
-        f"dataset.path={small_files.jsonl(tmp_path / 'texts.jsonl')}",
-    )
+    path = small_files.jsonl(tmp_path / "texts.jsonl")
+    data = ("clients=3", "dataset=by_user_text", f"dataset.path={path}")
     assert compose("node_check", data, NodeSettings).model.name == UNGIVEN
     assert checked(*data, "output=json") == 0
     assert "parameters" not in json.loads(capsys.readouterr().out)

@@ -3,26 +3,17 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Context, RecordDict
 
-from experiments.deployment import apps
 from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
-from experiments.engines.grid import call_app
-from nodes import Nodes
+from nodes import DATA, network
 from own_training import Probe
 from runs import metrics
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
-DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 MODEL = "model=custom model.name=own_training:Probe model.trainable=[head.*]"
 RUN = f"{DATA} {MODEL} population.cohort_size=4 population.epochs=1 population.min_available=12 engine.node_timeout=0.05"
-
-
-def playing(run, node):
-    context = Context(1, 1, {"overrides": node}, RecordDict(), {"overrides": run})
-    return lambda message: call_app(apps.client_app, message, context)
 
 
 def backbone(path, seed):
@@ -38,8 +29,7 @@ def deployed(directory, start, held):
         f"{RUN} privacy.epsilon=null privacy.noise_multiplier=0 model.start={start} run.directory={directory}"
     )
     own = f" model.start={held}" if held else ""
-    answer = playing(run, f"clients=12 {DATA}{own}")
-    deploy(run_settings(run), Nodes({"a": answer}, {"a": answer}))
+    deploy(run_settings(run), network(run, {"a": f"clients=12 {DATA}{own}"}))
     return [dict(np.load(directory / name)) for name in ("model_initial.npz", "model.npz")]
 
 

@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
@@ -14,12 +13,12 @@ import yaml
 from deployments import released, wait_for
 from experiments.deploy_demo import write_clients
 from experiments.deployment.loopback import APP, BIN, WARM, Loopback, free_port
+from experiments.deployment.node import largest_request
 from experiments.run_files.reader import is_finished
 from runs import metrics
 
 PAGE = (APP / "docs" / "deployment.md").read_text()
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-BLOCKS = BLOCK.findall(PAGE)
+BLOCKS = re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", PAGE)
 # What only root may type, and the machine's own nginx: how the lines begin.
 UNTRIED = ("# useradd", "# install", "# cp", "# nft", "# systemctl", "# journalctl", "# nginx")
 LIMIT = 300
@@ -164,38 +163,10 @@ def test_a_run_as_the_page_and_the_units_have_it():
         assert number not in stop
 
 
-def test_nothing_unnoised_is_written_to_a_disk_by_what_we_ship():
-    """The database, and what Flower unpacks, lie below /run; nginx keeps whole requests and answers in memory; no core is dumped."""
-    text = unit("fedmf-superlink")
-    words = line_of(text, "ExecStart")
-    made = [f"/run/{name}" for name in re.search(r"(?m)^RuntimeDirectory=(.*)$", text)[1].split()]
-    assert str(Path(words[words.index("--database") + 1]).parent) in made
-    for name in ("fedmf-superlink", "fedmf-supernode"):
-        assert re.search(r"(?m)^Environment=FLWR_HOME=/run/", unit(name))
-        assert re.search(r"(?m)^LimitCORE=0$", unit(name))
-    assert re.search(r"(?m)^RuntimeDirectoryPreserve=restart$", text)  # and so not after a stop
-    nginx = (APP / "docs" / "nginx" / "fedmf-proxy.conf").read_text()
-    settings = dict(re.findall(r"(?m)^ *(\w+) ([^;$\n]+);", nginx))
-    assert settings["client_body_buffer_size"] == settings["client_max_body_size"]
-    assert (settings["proxy_buffering"], settings["proxy_max_temp_file_size"], settings["access_log"]) == (
-        "off",
-        "0",
-        "off",
-    )
-    server = yaml.safe_load((APP / "docs" / "containers" / "server.yaml").read_text())["services"][
-        "superlink"
-    ]
-    assert "--database /run/fedmf/superlink.db" in server["command"]
-    assert any(place.startswith("/run/fedmf:") for place in server["tmpfs"])
-
-
 def test_the_page_says_what_the_log_says():
     """The words by which an operator finds a fault stand in the code that logs them."""
-    sources = "".join(
-        file.read_text()
-        for folder in ("server", "experiments/deployment", "client")
-        for file in (APP / folder).rglob("*.py")
-    )
+    folders = ("server", "experiments/deployment", "client")
+    sources = "".join(file.read_text() for folder in folders for file in (APP / folder).rglob("*.py"))
     section = PAGE.partition("## When something breaks")[2].partition("<a id=")[0]
     quoted = re.findall(r'"([^"]+)"', section)
     ours = [text for text in quoted if not text.startswith(("code:", "run"))]
@@ -206,7 +177,5 @@ def test_the_page_says_what_the_log_says():
 
 
 def test_the_proxys_number_is_that_of_the_page():
-    from experiments.deployment.holdings import largest_request
-
     nginx = (APP / "docs" / "nginx" / "fedmf-proxy.conf").read_text()
     assert set(re.findall(r"size (\d{5,});", nginx)) == {str(largest_request(1_000_900))}

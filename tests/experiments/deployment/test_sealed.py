@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from experiments.deployment import apps
 from experiments.deployment.apps import run_settings
@@ -28,17 +28,16 @@ from fedmf.sealing import (
 from fedmf.updates import wire
 from fedmf.updates.tags import Turn, with_tag
 from listed_nodes import KEYS, LINES, Signed
+from nodes import DATA, TWO, context
 from runs import metrics, model
 from server.sealed_grid import SealedGrid
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
-DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 RUN = (
     f"{DATA} population.cohort_size=4 population.epochs=1 privacy.epsilon=null privacy.noise_multiplier=0 "
-    "compression.keep_probability=1 population.min_available=12 engine.node_timeout=0.05 engine.round_timeout=1"
+    "compression.keep_probability=1 population.min_available=12 engine.node_timeout=0.05 engine.round_timeout=60"
 )
-TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
 
 
 class Deployment:
@@ -48,24 +47,25 @@ class Deployment:
         self.server = make_box_key(folder / "server.box")
         self.boxes = {name: make_box_key(folder / f"{name}.box") for name in TWO}
         rows = [{"name": f"hospital-{name}", "public_key": LINES[name], "most_clients": 12} for name in TWO]
-        document = {"nodes": rows}
+        self.document = {"nodes": rows}
         if is_sealed:
-            document["server_box_key"] = str(folder / "server.box")
+            self.document["server_box_key"] = str(folder / "server.box")
             rows[:] = [{**row, "box_key": box} for row, box in zip(rows, self.boxes.values(), strict=True)]
-        file = folder / "nodes.yaml"
-        file.write_text(yaml.safe_dump(document))
-        file.chmod(0o600)
-        self.run = f"run.directory={folder / 'r'} population.nodes={file} {RUN}"
+        self.file = folder / "nodes.yaml"
+        self.write_list()
+        self.run = f"run.directory={folder / 'r'} population.nodes={self.file} {RUN}"
         self.tasks, self.replies = [], []
         self.folder, self.is_sealed = folder, is_sealed
         answers = {name: self.answering(name) for name in TWO}
         self.grid = Signed(answers, dict(answers))
 
+    def write_list(self):
+        self.file.write_text(yaml.safe_dump(self.document))
+        self.file.chmod(0o600)
+
     def context(self, name):
-        config = {"overrides": TWO[name]}
-        if self.is_sealed:
-            config |= {"box_key": str(self.folder / f"{name}.box"), "server_box_key": self.server}
-        return Context(1, 1, config, RecordDict(), {"overrides": self.run})
+        boxes = {"box_key": str(self.folder / f"{name}.box"), "server_box_key": self.server}
+        return context(self.run, overrides=TWO[name], **(boxes if self.is_sealed else {}))
 
     def answering(self, name):
         def answer(message):
@@ -179,48 +179,48 @@ def test_a_node_does_nothing_for_a_task_that_its_server_has_not_sealed(tmp_path)
     other = {
         wire.MODEL: ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, model.tobytes())})
     }
-    sealed = deployment.tasks[0].config_records[SEALED]
-    for content in (
-        RecordDict({**other, SEALED: sealed}),  # the server's own box, with another model
-        RecordDict({**arrays, SEALED: ConfigRecord({RUN_KEY: own.public_key().public_bytes_raw()})}),
-        RecordDict({**arrays, wire.TASK: record}),
-        RecordDict({**arrays, SEALED: ConfigRecord({**boxes, RUN_KEY: own.public_key().public_bytes_raw()})}),
-        RecordDict({**arrays, SEALED: ConfigRecord({**boxes, RUN_KEY: task_key(deployment)})}),
-        RecordDict({**arrays, SEALED: ConfigRecord({RUN_KEY: b"short"})}),
+    sealed, public = deployment.tasks[0].config_records[SEALED], own.public_key().public_bytes_raw()
+    for records in (
+        {**other, SEALED: sealed},  # the server's own box, with another model
+        {**arrays, SEALED: ConfigRecord({RUN_KEY: public})},
+        {**arrays, wire.TASK: record},
+        {**arrays, SEALED: ConfigRecord({**boxes, RUN_KEY: public})},
+        {**arrays, SEALED: ConfigRecord({**boxes, RUN_KEY: bytes(sealed[RUN_KEY])})},
+        {**arrays, SEALED: ConfigRecord({RUN_KEY: b"short"})},
     ):
-        task.content = content
+        task.content = RecordDict(records)
         reply = call_app(apps.client_app, task, deployment.context("a"))
         assert reply.has_error()
         assert "SettingError" in reply.error.reason
 
 
-def task_key(deployment):
-    return bytes(deployment.tasks[0].config_records[SEALED][RUN_KEY])
-
-
 def test_a_node_without_its_box_key_takes_no_part_in_a_sealed_run(tmp_path):
     deployment = Deployment(tmp_path)
     deployment.deploy()
-    context = Context(1, 1, {"overrides": TWO["a"]}, RecordDict(), {"overrides": deployment.run})
     message = Message(deployment.tasks[0], 100, "train")
     message.metadata.__dict__["_message_id"] = "a"
     with pytest.raises(SettingError, match="this node has no box_key"):
-        apps.client_app(message, context)
+        apps.client_app(message, context(deployment.run, overrides=TWO["a"]))
 
 
-def test_a_node_that_the_list_gives_no_box_key_is_refused_before_anything_is_sent(tmp_path):
+@pytest.mark.parametrize(
+    ("box_key", "says"),
+    [
+        (None, "a node has name, public_key, most_clients, box_key"),
+        (
+            base64.b64encode(b"short").decode(),
+            "box_key of hospital-b is 'c2hvcnQ='; it must be the base64 of 32 bytes",
+        ),
+    ],
+)
+def test_a_node_that_the_list_gives_no_box_key_is_refused_before_anything_is_sent(tmp_path, box_key, says):
     deployment = Deployment(tmp_path)
-    file = tmp_path / "nodes.yaml"
-    document = yaml.safe_load(file.read_text())
-    del document["nodes"][1]["box_key"]
-    file.write_text(yaml.safe_dump(document))
-    with pytest.raises(SettingError, match="a node has name, public_key, most_clients, box_key"):
-        deployment.deploy()
-    document["nodes"][1]["box_key"] = base64.b64encode(b"short").decode()
-    file.write_text(yaml.safe_dump(document))
-    with pytest.raises(
-        SettingError, match="box_key of hospital-b is 'c2hvcnQ='; it must be the base64 of 32 bytes"
-    ):
+    row = deployment.document["nodes"][1]
+    row["box_key"] = box_key
+    if box_key is None:
+        del row["box_key"]
+    deployment.write_list()
+    with pytest.raises(SettingError, match=says):
         deployment.deploy()
     assert not deployment.grid.asked
 

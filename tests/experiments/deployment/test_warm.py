@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, MessageType, RecordDict
+from flwr.app import Message, MessageType, RecordDict
 
-from deployments import processes_that_know
 from experiments.deployment import apps, warm
 from experiments.engines.grid import call_app, set_identity
 from experiments.settings.reference import CONF
 from fedmf.errors import SettingError
-from nodes import Nodes
+from nodes import Nodes, context
 from server.messages import says_other_code
 
 WARM = [sys.executable, "-m", "experiments.deployment.warm"]
@@ -25,11 +24,15 @@ TASK = """
 echo "code of help: $(flwr-clientapp --help > help.txt; echo $?)"
 flwr-serverapp --nonsense 2> usage.txt
 echo "code of a mistake: $?"
-MINE=1 flwr-clientapp --token x --insecure --runtime-api-address 127.0.0.1:1 2> failed.txt &
+flwr-clientapp --token x --insecure --runtime-api-address 127.0.0.1:1 &
 asked=$!
-sleep 4
+until pgrep -P $PPID -f deployment[.]warm > fork.txt; do sleep 0.1; done
 kill -0 $asked && echo "it asks for its task"
 kill -9 $asked
+while kill -0 $(cat fork.txt) 2> gone.txt; do sleep 0.1; done
+echo "its fork has ended too"
+flwr-clientapp --token x --insecure --runtime-api-address 127.0.0.1:1 &
+until pgrep -P $PPID -f deployment[.]warm > left.txt; do sleep 0.1; done
 echo "$0 has ended"
 exit 5
 """
@@ -48,12 +51,13 @@ def test_a_task_is_flowers_own_program_and_ends_with_who_asked_for_it(tmp_path):
         "code of help: 0",
         "code of a mistake: 2",
         "it asks for its task",
+        "its fork has ended too",
         "program has ended",
     ], done.stderr
     assert done.returncode == 5
     assert "usage: flwr-clientapp" in (tmp_path / "help.txt").read_text()
     assert "one of the arguments --token" in (tmp_path / "usage.txt").read_text()
-    assert not [line for line in processes_that_know("flwr-clientapp") if str(tmp_path) in line]
+    assert not Path("/proc", (tmp_path / "left.txt").read_text().strip()).exists()
 
 
 @pytest.mark.long
@@ -90,19 +94,18 @@ def asked(kind):
     set_identity()
     message = Message(RecordDict(), 1, kind)
     message.metadata.__dict__["_message_id"] = "a"
-    context = Context(1, 1, {"overrides": "clients=3 dataset=synthetic"}, RecordDict(), {"overrides": ""})
-    return call_app(apps.client_app, message, context)
+    return call_app(apps.client_app, message, context("", overrides="clients=3 dataset=synthetic"))
 
 
 def test_a_node_does_no_work_for_other_code_than_it_runs(bundle, caplog, monkeypatch):
-    monkeypatch.setattr(apps, "show_logs", lambda: None)
+    monkeypatch.setattr(apps, "prepare", lambda: None)
     assert not says_other_code(asked(MessageType.QUERY))
     (bundle / "fedmf" / "errors.py").write_text("# changed\n")
     for kind in (MessageType.QUERY, MessageType.TRAIN):
         assert says_other_code(asked(kind))
     assert caplog.text.count("This node does no work for the run.") == 2
     with pytest.raises(SettingError, match=r"is not the code installed here .* The run was not started"):
-        apps.main(Nodes({}), Context(1, 1, {}, RecordDict(), {"overrides": ""}))
+        apps.main(Nodes({}), context())
 
 
 def test_code_that_has_changed_since_it_was_imported_plays_nothing(monkeypatch):
@@ -135,10 +138,6 @@ def test_forks_draw_from_generators_of_their_own():
 def test_what_asks_for_tasks_is_for_this_account_alone():
     with warm.tasks_socket() as (_, folder):
         assert folder.stat().st_mode & 0o777 == 0o700
-        assert sorted(path.name for path in folder.iterdir()) == [
-            "flwr-clientapp",
-            "flwr-serverapp",
-            "socket",
-        ]
+        assert {path.name for path in folder.iterdir()} == {*warm.TASKS, "socket"}
         assert all(os.access(folder / task, os.X_OK) for task in warm.TASKS)
     assert not folder.exists()

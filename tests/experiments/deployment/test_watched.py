@@ -1,26 +1,21 @@
 """What a deployed run tells Prometheus of its nodes: how many, never which, and nothing of a client."""
 
 import pytest
-from flwr.app import Context, RecordDict
 
-from experiments.deployment import apps
 from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
-from experiments.engines.grid import call_app
 from experiments.session.monitoring import Watch
 from listed_nodes import LINES, Signed
-from nodes import Nodes, key_of, write_list
+from nodes import DATA, key_of, network, write_list
 from scraping import OF_A_SIMULATION, OF_NODES, after_each_round, health, ports, samples  # noqa: F401  fixtures
 from server.cohort import Presence
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
-DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 SMALL = (
     f"{DATA} population.cohort_size=4 population.epochs=2 privacy.epsilon=null privacy.noise_multiplier=0.5 "
-    "population.min_available=12 engine.node_timeout=0.05 engine.round_timeout=1 run.metrics_port=0"
+    "population.min_available=12 engine.node_timeout=0.05 engine.round_timeout=60 run.metrics_port=0"
 )
-TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
 
 
 def configured(directory):
@@ -28,20 +23,11 @@ def configured(directory):
     return run, run_settings(run)
 
 
-def network(run, nodes, kind=Nodes):
-    def playing(node):
-        context = Context(1, 1, {"overrides": node}, RecordDict(), {"overrides": run})
-        return lambda message: call_app(apps.client_app, message, context)
-
-    answers = {name: playing(node) for name, node in nodes.items()}
-    return kind(answers, answers)
-
-
 def test_nodes_are_counted_and_neither_they_nor_clients_are_named(tmp_path, ports, after_each_round):  # noqa: F811
     run, settings = configured(tmp_path / "r")
     seen = []
     after_each_round(lambda: seen.append(samples(ports[-1])))
-    deploy(settings, network(run, TWO))
+    deploy(settings, network(run))
     assert len(seen) == 6
     for values, labels in seen:
         assert set(values) == OF_A_SIMULATION | OF_NODES
@@ -56,17 +42,12 @@ def test_nodes_are_counted_and_neither_they_nor_clients_are_named(tmp_path, port
 
 def test_a_node_that_is_away_and_one_that_says_nothing_are_silent(tmp_path, ports, after_each_round):  # noqa: F811
     run, settings = configured(tmp_path / "r")
-    grid, seen = network(run, TWO), []
+    grid, seen = network(run), []
 
     def look():
         values = samples(ports[-1])[0]
-        names = (
-            "fedmf_round_nodes",
-            "fedmf_round_nodes_connected",
-            "fedmf_round_nodes_silent",
-            "fedmf_replies",
-        )
-        seen.append(tuple(values[name] for name in names))
+        names = ("round_nodes", "round_nodes_connected", "round_nodes_silent", "replies")
+        seen.append(tuple(values[f"fedmf_{name}"] for name in names))
         if len(seen) == 1:
             grid.away.add("b")
         if len(seen) == 2:
@@ -85,13 +66,15 @@ def test_a_node_that_is_away_and_one_that_says_nothing_are_silent(tmp_path, port
 
 def test_it_waits_for_nodes_before_an_epoch_and_not_while_clients_train(tmp_path, ports):  # noqa: F811
     run, settings = configured(tmp_path / "r")
-    grid, seen = network(run, TWO), {"query": set(), "train": set()}
+    grid, seen = network(run), {"query": set(), "train": set()}
 
     def looking(kind, answer):
         def play(message):
-            seen[kind].add(
-                (samples(ports[-1])[0]["fedmf_waiting_for_nodes"], health(ports[-1])[1]["waiting_for_nodes"])
+            waits = (
+                samples(ports[-1])[0]["fedmf_waiting_for_nodes"],
+                health(ports[-1])[1]["waiting_for_nodes"],
             )
+            seen[kind].add(waits)
             return answer(message)
 
         return play
@@ -112,12 +95,8 @@ def test_a_hospital_that_is_gone_is_counted_in_every_round(tmp_path, ports, afte
 
     def look():
         values = samples(ports[-1])[0]
-        seen.append(
-            tuple(
-                values[f"fedmf_{name}"]
-                for name in ("nodes_expected", "nodes_connected", "round_nodes", "nodes_in_epoch")
-            )
-        )
+        names = ("nodes_expected", "nodes_connected", "round_nodes", "nodes_in_epoch")
+        seen.append(tuple(values[f"fedmf_{name}"] for name in names))
         grid.away.add("b")
 
     after_each_round(look)

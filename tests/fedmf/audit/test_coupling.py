@@ -10,21 +10,26 @@ from fedmf.errors import SettingError
 from fedmf.updates.rotation import hadamard
 
 RNG = np.random.default_rng(0)
+ONE = banded_statement(epochs=1)
 
 
-def streams(stated, vector, own_rounds, noise_of=noise):
+def streams(stated, vector, own_rounds):
     """Releases with the same noise, with and without `vector` in the client's rounds, and others' sums in all."""
-    base = noise_of(stated, RNG, runs=1, dimension=len(vector))[0] + RNG.normal(size=len(vector))
+    vector = np.asarray(vector, float)
+    base = noise(stated, RNG, runs=1, dimension=len(vector))[0] + RNG.normal(size=len(vector))
     inside = base.copy()
     for epoch, step in enumerate(own_rounds):
-        if step is not None:
-            inside[epoch, step] += vector
+        inside[epoch, step] += vector
     return inside, base
+
+
+def found_of(pair, stated, own_rounds, tolerance=1e-12, **more):
+    return coupled(*pair, stated, own_rounds=own_rounds, tolerance=tolerance, **more)
 
 
 def test_a_vector_at_both_bounds_in_its_own_round_is_exactly_what_is_accounted():
     stated = banded_statement(linf_norm=0.25)
-    found = coupled(*streams(stated, np.full(16, 0.25), [0, 2]), stated, own_rounds=[0, 2], tolerance=1e-12)
+    found = found_of(streams(stated, np.full(16, 0.25), [0, 2]), stated, [0, 2])
     assert refuted(found) == set()
     assert named(found, L2).observed == pytest.approx(1, rel=1e-9)
     assert named(found, LINF).observed == pytest.approx(1, rel=1e-9)
@@ -33,83 +38,71 @@ def test_a_vector_at_both_bounds_in_its_own_round_is_exactly_what_is_accounted()
 
 def test_the_sensitivity_is_that_of_the_column_of_the_round():
     """Two bands: all columns but the last have the norm sqrt(1 + 1/4), which is accounted for every round."""
-    stated = banded_statement(epochs=1)
-    last = coupled(*streams(stated, np.array([1.0]), [3]), stated, own_rounds=[3], tolerance=1e-12)
+    last = found_of(streams(ONE, [1.0], [3]), ONE, [3])
     assert named(last, L2).observed == pytest.approx(1 / np.sqrt(1.25), rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("vector", "tests"),
     [
-        (np.array([1.001, 0, 0, 0]), {L2, LINF}),
-        (np.array([0.6, 0.6, 0.6, 0.6]), {L2, LINF}),
-        (np.array([0.501, 0, 0, 0]), {LINF}),
-        (np.full(4, 0.5), set()),
-        (np.array([np.nan, 0, 0, 0]), {L2, LINF, OWN_ROUND}),
+        ([1.001, 0, 0, 0], {L2, LINF}),
+        ([0.6, 0.6, 0.6, 0.6], {L2, LINF}),
+        ([0.501, 0, 0, 0], {LINF}),
+        ([0.5, 0.5, 0.5, 0.5], set()),
+        ([np.nan, 0, 0, 0], {L2, LINF, OWN_ROUND}),
     ],
 )
 def test_what_exceeds_a_bound_is_refuted_by_the_row_of_that_bound(vector, tests):
     stated = banded_statement(linf_norm=0.5)
-    assert (
-        refuted(coupled(*streams(stated, vector, [0, 1]), stated, own_rounds=[0, 1], tolerance=1e-12))
-        == tests
-    )
+    assert refuted(found_of(streams(stated, vector, [0, 1]), stated, [0, 1])) == tests
 
 
 def test_an_influence_on_another_round_is_refuted_before_and_after_the_clients_own():
     stated = banded_statement()
+    pair = streams(stated, np.full(4, 0.1), [1, 1])
+    assert refuted(found_of(pair, stated, [1, None])) == {OWN_ROUND}  # it takes no part in the second epoch
     for step in (0, 2):
-        inside, base = streams(stated, np.full(4, 0.1), [1, 1])
+        inside = pair[0].copy()
         inside[1, step, 3] += 1e-9
-        found = coupled(inside, base, stated, own_rounds=[1, 1], tolerance=1e-12)
+        found = found_of((inside, pair[1]), stated, [1, 1])
         assert refuted(found) == {OWN_ROUND}
         assert named(found, OWN_ROUND).where == f"epoch, round, coordinate [1, {step}, 3]"
 
 
 def test_a_client_heard_twice_in_an_epoch_exceeds_the_sensitivity():
-    stated = banded_statement(epochs=1)
-    inside, base = streams(stated, np.array([1.0, 0.0]), [0])
+    inside, base = streams(ONE, [1.0, 0.0], [0])
     inside[0, 1, 0] += 1.0
-    found = coupled(inside, base, stated, own_rounds=[0], tolerance=1e-12)
+    found = found_of((inside, base), ONE, [0])
     expected = np.linalg.norm(banded() @ [1, 1, 0, 0]) / np.sqrt(1.25)
     assert named(found, L2).observed == pytest.approx(expected)
     assert refuted(found) == {L2, LINF, OWN_ROUND}
 
 
-def test_a_client_that_takes_part_in_no_round_of_an_epoch_may_change_nothing_in_it():
-    stated = banded_statement()
-    inside, base = streams(stated, np.full(4, 0.1), [1, 1])
-    assert refuted(coupled(inside, base, stated, own_rounds=[1, None], tolerance=1e-12)) == {OWN_ROUND}
-
-
 def test_noise_that_is_not_the_same_is_an_influence_too():
     stated = banded_statement()
-    inside, base = (noise(stated, RNG, runs=1, dimension=8)[0] for _ in range(2))
-    assert refuted(coupled(inside, base, stated, own_rounds=[0, 0], tolerance=1e-6)) == {L2, LINF, OWN_ROUND}
+    pair = [noise(stated, RNG, runs=1, dimension=8)[0] for _ in range(2)]
+    assert refuted(found_of(pair, stated, [0, 0], 1e-6)) == {L2, LINF, OWN_ROUND}
 
 
 def test_an_accounted_sensitivity_that_is_too_small_is_refuted():
     """Row norms in place of column norms: 1 for the first row of an asymmetric C, while its first column is longer."""
-    honest = banded_statement(epochs=1)
-    epoch = honest.epochs[0]
+    (epoch,) = ONE.epochs
     wrong = Stated((type(epoch)(epoch.noising, 1.0, epoch.sigma),), 1.0)
-    pair = streams(honest, np.array([1.0, 0.0]), [0])
-    assert refuted(coupled(*pair, honest, own_rounds=[0], tolerance=1e-12)) == set()
-    assert L2 in refuted(coupled(*pair, wrong, own_rounds=[0], tolerance=1e-12))
+    pair = streams(ONE, [1.0, 0.0], [0])
+    assert refuted(found_of(pair, ONE, [0])) == set()
+    assert L2 in refuted(found_of(pair, wrong, [0]))
 
 
 def test_the_l_infinity_bound_speaks_of_sent_coordinates():
     stated = banded_statement(epochs=1, linf_norm=0.25)
-    sent = np.full(16, 0.25)
-    pair = streams(stated, hadamard(sent), [0])
-    assert refuted(coupled(*pair, stated, own_rounds=[0], tolerance=1e-12, rotate=hadamard)) == set()
-    assert refuted(coupled(*pair, stated, own_rounds=[0], tolerance=1e-12)) == {LINF}
+    pair = streams(stated, hadamard(np.full(16, 0.25)), [0])
+    assert refuted(found_of(pair, stated, [0], rotate=hadamard)) == set()
+    assert refuted(found_of(pair, stated, [0])) == {LINF}
 
 
 def test_a_tree_is_measured_through_the_noise_that_it_adds():
     stated, strategy = tree_statement(4)
-    pair = streams(stated, np.array([1.0, 0.0]), [0])
-    found = coupled(*pair, stated, own_rounds=[0], tolerance=1e-12)
+    found = found_of(streams(stated, [1.0, 0.0], [0]), stated, [0])
     assert refuted(found) == set()
     # the twin: generalised least squares of the client's part from noise of covariance N N^T
     covariance = stated.epochs[0].noising @ stated.epochs[0].noising.T
@@ -122,40 +115,39 @@ def test_an_error_within_the_tolerance_is_no_influence_and_one_beyond_is():
     inside, base = streams(stated, np.zeros(4), [0, 0])
     inside[0, 3, 1] += 1e-6
     for tolerance, tests in ((1.1e-6, set()), (0.9e-6, {OWN_ROUND})):
-        assert refuted(coupled(inside, base, stated, own_rounds=[0, 0], tolerance=tolerance)) == tests
+        assert refuted(found_of((inside, base), stated, [0, 0], tolerance)) == tests
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
 def test_bounds_in_any_unit_are_compared(scale):
     stated = Stated.of_strategy(banded(4), sigma=scale, l2_norm=scale)
-    vector = np.array([1.1 * scale, 0.0])
     moved = np.zeros((1, 4, 2))
-    moved[0, 1] = vector
-    assert L2 in refuted(coupled(moved, 0 * moved, stated, own_rounds=[1]))
-    assert refuted(coupled(moved / 1.2, 0 * moved, stated, own_rounds=[1])) == set()
+    moved[0, 1] = 1.1 * scale, 0.0
+    assert L2 in refuted(found_of((moved, 0 * moved), stated, [1], 0.0))
+    assert refuted(found_of((moved / 1.2, 0 * moved), stated, [1], 0.0)) == set()
 
 
 def test_a_client_that_moved_nothing_leaves_the_pair_inconclusive():
     stated, zeros = banded_statement(), np.zeros((2, 4, 3))
     for moved, tolerance in ((zeros, 0.0), (zeros + 0.1, 0.2)):
-        found = coupled(moved, zeros, stated, own_rounds=[0, 0], tolerance=tolerance)
+        found = found_of((moved, zeros), stated, [0, 0], tolerance)
         assert {(finding.is_inconclusive, finding.refutes) for finding in found} == {(True, False)}
         assert found[0].sentence.endswith("inconclusive")
 
 
 @pytest.mark.parametrize(
-    ("shape", "given", "words"),
+    ("given", "words"),
     [
-        ((2, 4, 2), {}, "both must have"),
-        ((2, 4, 3), {"own_rounds": [0]}, "own_rounds"),
-        ((2, 4, 3), {"own_rounds": [0, 4]}, "own_rounds"),
-        ((2, 4, 3), {"own_rounds": [0, 0.5]}, "own_rounds"),
-        ((2, 4, 3), {"tolerance": np.nan}, "tolerance"),
-        ((2, 4, 3), {"tolerance": -1.0}, "tolerance"),
-        ((2, 4, 3), {"tolerance": np.zeros((2, 2))}, "tolerance"),
-        ((2, 4, 3), {"rotate": lambda row: 2 * row}, "rotate changes the length"),
+        ({"without_client": np.zeros((2, 4, 2))}, "both must have"),
+        ({"own_rounds": [0]}, "own_rounds"),
+        ({"own_rounds": [0, 4]}, "own_rounds"),
+        ({"own_rounds": [0, 0.5]}, "own_rounds"),
+        ({"tolerance": np.nan}, "tolerance"),
+        ({"tolerance": -1.0}, "tolerance"),
+        ({"rotate": lambda row: 2 * row}, "rotate changes the length"),
     ],
 )
-def test_streams_that_do_not_fit_are_an_error(shape, given, words):
+def test_streams_that_do_not_fit_are_an_error(given, words):
+    given = {"without_client": np.zeros((2, 4, 3)), "own_rounds": [0, 0]} | given
     with pytest.raises(SettingError, match=words):
-        coupled(np.ones((2, 4, 3)), np.zeros(shape), banded_statement(), **{"own_rounds": [0, 0]} | given)
+        coupled(np.ones((2, 4, 3)), stated=banded_statement(), **given)

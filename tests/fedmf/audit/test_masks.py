@@ -55,12 +55,13 @@ def test_entries_and_tolerances_that_tell_nothing_are_an_error():
             unmixed(np.zeros(4), entries, tolerance=tolerance)
 
 
-def one_of_two_clients(found):
-    found[:, :, :, 3] = found[:, :, :, 2]
+def put(place, new):
+    """Return a fault that puts `new(masks)` in a place of the masks."""
 
+    def fault(found):
+        found[place] = new(found)
 
-def one_of_rounds(found):
-    found[:, :, 2, 0] = found[:, :, 0, 1]
+    return fault
 
 
 def one_of_a_client_in_all_epochs(found):
@@ -69,20 +70,11 @@ def one_of_a_client_in_all_epochs(found):
         found[:, 1, second[0], second[1]] = found[:, 0, first[0], first[1]]
 
 
-def one_of_a_place_in_all_epochs(found):
-    found[:, 1] = found[:, 0]
-
-
 def one_epoch_of_others_at_other_places(found):
     """Each mask of the second epoch is one of the first, but of another client and from another round or place."""
-    first = found[:, 0].reshape(len(found), 12, -1)
-    theirs = CLIENTS[0].ravel()
-    turned = next(
-        order
-        for turn in range(1, 12)
-        if not np.any(theirs[order := np.roll(np.arange(12), turn)] == CLIENTS[1].ravel())
-    )
-    found[:, 1] = first[:, turned].reshape(found[:, 1].shape)
+    orders = (np.roll(np.arange(12), turn) for turn in range(1, 12))
+    turned = next(order for order in orders if np.all(CLIENTS[0].ravel()[order] != CLIENTS[1].ravel()))
+    found[:, 1] = found[:, 0].reshape(len(found), 12, -1)[:, turned].reshape(found[:, 1].shape)
 
 
 def one_moved(found):
@@ -90,47 +82,29 @@ def one_moved(found):
         found[:, :, :, client] = np.roll(found[:, :, :, 0], client, axis=-1)
 
 
-def one_moved_otherwise_in_each_run(found):
-    for run in range(len(found)):
-        found[run, 1] = np.roll(found[run, 0], 5 + 2 * run, axis=-1)
-
-
-def one_backwards(found):
-    found[:, 0, 2, 1] = found[:, 0, 0, 1, ::-1]
-
-
-def one_of_all_runs(found):
-    found[:] = found[0]
-
-
 def fixed_size(found):
-    rng = np.random.default_rng(3)
-    order = rng.random(found.shape).argsort(axis=-1)
-    found[:] = order < 13  # of 64: as close to .2 as can be
+    """13 of 64 coordinates: as close to 0.2 as can be."""
+    return np.random.default_rng(3).random(found.shape).argsort(axis=-1) < 13
 
 
 def more_than_stated(found):
-    found |= np.random.default_rng(4).random(found.shape) < 0.02
-
-
-def a_coordinate_that_is_always_kept(found):
-    found[..., 5] = True
+    return found | (np.random.default_rng(4).random(found.shape) < 0.02)
 
 
 @pytest.mark.parametrize(
     ("fault", "test"),
     [
-        (one_of_two_clients, masks.CORRELATION),
-        (one_of_rounds, masks.CORRELATION),
+        (put(np.s_[:, :, :, 3], lambda found: found[:, :, :, 2]), masks.CORRELATION),
+        (put(np.s_[:, :, 2, 0], lambda found: found[:, :, 0, 1]), masks.CORRELATION),
+        (put(np.s_[:, 1], lambda found: found[:, 0]), masks.CORRELATION),
+        (put(np.s_[:, 0, 2, 1], lambda found: found[:, 0, 0, 1, ::-1]), masks.CORRELATION),
+        (put(np.s_[:], lambda found: found[0]), masks.CORRELATION),
         (one_of_a_client_in_all_epochs, masks.CORRELATION),
-        (one_of_a_place_in_all_epochs, masks.CORRELATION),
         (one_epoch_of_others_at_other_places, masks.CORRELATION),
         (one_moved, masks.CORRELATION),
-        (one_backwards, masks.CORRELATION),
-        (one_of_all_runs, masks.CORRELATION),
-        (fixed_size, masks.SHARE),
-        (more_than_stated, masks.SHARE),
-        (a_coordinate_that_is_always_kept, masks.SHARE),
+        (put(np.s_[:], fixed_size), masks.SHARE),
+        (put(np.s_[:], more_than_stated), masks.SHARE),
+        (put(np.s_[..., 5], lambda found: True), masks.SHARE),
     ],
 )
 def test_each_way_to_share_a_mask_is_found_by_its_test(fault, test):
@@ -142,7 +116,8 @@ def test_each_way_to_share_a_mask_is_found_by_its_test(fault, test):
 
 def test_masks_that_are_moved_otherwise_in_each_run_are_found_in_one_of_them():
     found = drawn(np.random.default_rng(5), runs=10, dimension=256)
-    one_moved_otherwise_in_each_run(found)
+    for run in range(len(found)):
+        found[run, 1] = np.roll(found[run, 0], 5 + 2 * run, axis=-1)
     assert masks.CORRELATION in refuted(mask_laws(found, 0.2))
 
 

@@ -6,6 +6,7 @@ from scipy.stats import binom, chi2, kstest
 
 from audited_laws import banded_statement, named, noise, refuted, tree_statement
 from fedmf.audit import Stated, residual, residuals
+from fedmf.audit.finding import cosine_p
 from fedmf.errors import SettingError
 
 STATED = banded_statement(3, 2)
@@ -67,7 +68,7 @@ def test_the_largest_cosine_of_rows_at_all_shifts_is_that_of_a_slow_twin():
         for way in (1, -1)
     )
     found = next(residual._repeated(rows))
-    assert found[0] == pytest.approx(float(residual.exact.correlation(best, 30)), rel=1e-6)
+    assert found[0] == pytest.approx(float(cosine_p(best, 30)), rel=1e-6)
     assert found[2] == 6 * 5 * 30
 
 
@@ -75,78 +76,19 @@ def drawn(runs=60, dimension=64, seed=4):
     return np.random.default_rng(seed).normal(size=(runs, 2, 3, dimension))
 
 
-def factor(values):
-    return 0.958 * values
+def put(place, new):
+    """Return a fault that puts `new(values)` in a place of the values."""
 
+    def fault(values):
+        values[place] = new(values)
+        return values
 
-def round_without_noise(values):
-    values[:, :, 1:] = 0
-    return values
-
-
-def one_row(values):
-    values[:, :, 1:] = values[:, :, :1]
-    return values
-
-
-def bare_coordinate(values):
-    values[..., 7] = 0
-    return values
-
-
-def bare_entry(values):
-    values[:, 1, 2, 5] = 0
-    return values
-
-
-def quiet_run(values):
-    values[17] *= 0.5
-    return values
-
-
-def scales_that_cancel(values):
-    return values * np.resize([0.9, (2 - 0.9**2) ** 0.5], values.shape[-1])
-
-
-def repeated_epoch(values):
-    values[:, 1] = values[:, 0]
-    return values
-
-
-def repeated_run(values):
-    values[9] = values[3]
-    return values
-
-
-def row_of_another_place(values):
-    values[40, 1, 2] = values[2, 0, 1]
-    return values
-
-
-def moved_row(values):
-    values[:, 1, 2] = np.roll(values[:, 0, 1], 11, axis=-1)
-    return values
-
-
-def backwards(values):
-    values[:, 1, 2] = values[:, 0, 1, ::-1]
-    return values
-
-
-def tiles(values):
-    values[..., 32:] = values[..., :32]
-    return values
-
-
-def twins(values):
-    values[..., 11] = values[..., 30]
-    return values
+    return fault
 
 
 def permuted_with_signs(values):
     order = np.random.default_rng(5).permutation(64)
-    values[:, 1, 2] = values[:, 0, 1, order] * np.random.default_rng(6).choice([-1.0, 1.0], 64)
-    return values
+    return values[:, 0, 1, order] * np.random.default_rng(6).choice([-1.0, 1.0], 64)
 
 
 def one_direction(values):
@@ -154,39 +96,30 @@ def one_direction(values):
     return values - (values @ lost)[..., None] * lost / (lost @ lost)
 
 
-def shifted(values):
-    return values + 0.06
-
-
-def uniform(values):
-    return np.random.default_rng(6).uniform(-np.sqrt(3), np.sqrt(3), values.shape)
-
-
-def outlier(values):
-    values[0, 0, 0, 0] = 9.0
-    return values
-
-
+ALL = np.s_[:]
 FAULTS = {
-    factor: residual.VARIANCE,
-    round_without_noise: residual.VARIANCE,
-    one_row: residual.CORRELATION,
-    bare_coordinate: residual.VARIANCE,
-    bare_entry: residual.VARIANCE,
-    quiet_run: residual.VARIANCE,
-    scales_that_cancel: residual.VARIANCE,
-    repeated_epoch: residual.CORRELATION,
-    repeated_run: residual.CORRELATION,
-    row_of_another_place: residual.REPEATED,
-    moved_row: residual.REPEATED,
-    backwards: residual.REPEATED,
-    tiles: residual.REPEATED,
-    twins: residual.CORRELATION,
-    permuted_with_signs: residual.CORRELATION,
-    one_direction: residual.DIRECTIONS,
-    shifted: residual.MEAN,
-    uniform: residual.TAILS,
-    outlier: residual.TAILS,
+    "factor": (residual.VARIANCE, put(ALL, lambda v: 0.958 * v)),
+    "rounds without noise": (residual.VARIANCE, put(np.s_[:, :, 1:], lambda v: 0)),
+    "a coordinate without": (residual.VARIANCE, put(np.s_[..., 7], lambda v: 0)),
+    "an entry without": (residual.VARIANCE, put(np.s_[:, 1, 2, 5], lambda v: 0)),
+    "a quiet run": (residual.VARIANCE, put(17, lambda v: v[17] / 2)),
+    "scales that cancel": (
+        residual.VARIANCE,
+        put(ALL, lambda v: v * np.resize([0.9, 1.19**0.5], v.shape[-1])),
+    ),
+    "one row": (residual.CORRELATION, put(np.s_[:, :, 1:], lambda v: v[:, :, :1])),
+    "a repeated epoch": (residual.CORRELATION, put(np.s_[:, 1], lambda v: v[:, 0])),
+    "a repeated run": (residual.CORRELATION, put(9, lambda v: v[3])),
+    "twins": (residual.CORRELATION, put(np.s_[..., 11], lambda v: v[..., 30])),
+    "a row permuted with signs": (residual.CORRELATION, put(np.s_[:, 1, 2], permuted_with_signs)),
+    "a row of another place": (residual.REPEATED, put((40, 1, 2), lambda v: v[2, 0, 1])),
+    "a row moved": (residual.REPEATED, put(np.s_[:, 1, 2], lambda v: np.roll(v[:, 0, 1], 11, axis=-1))),
+    "a row backwards": (residual.REPEATED, put(np.s_[:, 1, 2], lambda v: v[:, 0, 1, ::-1])),
+    "tiles": (residual.REPEATED, put(np.s_[..., 32:], lambda v: v[..., :32])),
+    "one direction": (residual.DIRECTIONS, one_direction),
+    "shifted": (residual.MEAN, lambda values: values + 0.06),
+    "uniform": (residual.TAILS, lambda v: np.random.default_rng(6).uniform(-(3**0.5), 3**0.5, v.shape)),
+    "an outlier": (residual.TAILS, put((0, 0, 0, 0), lambda v: 9.0)),
 }
 
 
@@ -197,8 +130,9 @@ def unwhitened(values):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_departure_from_the_law_is_found_by_its_test(fault):
+    test, broken = FAULTS[fault]
     assert refuted(residuals(unwhitened(drawn()), STATED)) == set()
-    assert FAULTS[fault] in refuted(residuals(unwhitened(fault(drawn())), STATED))
+    assert test in refuted(residuals(unwhitened(broken(drawn())), STATED))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
@@ -253,9 +187,6 @@ def test_values_that_overflow_refute():
         (np.zeros((2, 3, 4)), {}, "must be \\(runs, 2 epochs, 3 rounds, d\\)"),
         (np.zeros((1, 3, 2, 4)), {}, "2 epochs, 3 rounds"),
         (np.full((1, 2, 3, 4), np.nan), {}, "not finite"),
-        (np.zeros((1, 2, 3, 4)), {"known": np.zeros(3)}, "known"),
-        (np.zeros((1, 2, 3, 4), complex), {}, "real numbers \\(type complex"),
-        ([["a"]], {}, "cannot be read"),
         (np.zeros((1, 2, 3, 4)), {"false_alarm": 0}, "false_alarm"),
     ],
 )

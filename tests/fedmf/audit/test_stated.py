@@ -39,7 +39,7 @@ def test_a_plan_states_its_deployed_matrices_its_sigma_and_its_bounds(family):
         l2_norm=2.0, linf_norm=1.0, noise_multiplier=0.7, family=family, momentum=0.5,
     )  # fmt: skip
     stated = Stated.of_plan(plan)
-    assert (stated.l2_norm, stated.linf_norm, stated.keep_probability) == (2.004, 1.0, 0.5)
+    assert (stated.l2_norm, stated.linf_norm) == (2.004, 1.0)
     for number, (epoch, factorization) in enumerate(
         zip(stated.epochs, plan.factorization.epochs, strict=True)
     ):
@@ -48,22 +48,24 @@ def test_a_plan_states_its_deployed_matrices_its_sigma_and_its_bounds(family):
         assert epoch.sensitivity == pytest.approx(factorization.sensitivity, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Stated.of_strategy(np.ones((3, 2)), sigma=1, l2_norm=1),
-        lambda: Stated.of_strategy(np.zeros((2, 2)), sigma=1, l2_norm=1),
-        lambda: Stated.of_strategy(np.ones((2, 2)), sigma=1, l2_norm=1),
-        lambda: Stated.of_strategy(np.eye(2), sigma=1, l2_norm=0),
-        lambda: StatedEpoch(np.ones((2, 2)), 1.0, 1.0),
-        lambda: StatedEpoch(np.eye(3)[:, :2], 1.0, 1.0),
-        lambda: StatedEpoch(np.array([[np.nan]]), 1.0, 1.0),
-        lambda: StatedEpoch(np.eye(2), 1.0, -1.0),
-        lambda: Stated((StatedEpoch(np.eye(2), 1.0, 1.0), StatedEpoch(np.eye(3), 1.0, 1.0)), 1.0),
-        lambda: Stated((), 1.0),
-        lambda: banded_statement(sigma=0.0).whitened(np.zeros((1, 2, 4, 3))),
-    ],
-)
-def test_a_statement_that_cannot_be_one_is_an_error(make):
-    with pytest.raises(SettingError):
-        make()
+@pytest.mark.parametrize("matrix", [np.ones((3, 2)), np.zeros((2, 2)), np.ones((2, 2))])
+def test_a_strategy_that_is_not_square_lower_triangular_and_invertible_is_an_error(matrix):
+    with pytest.raises(SettingError, match="square, lower triangular"):
+        Stated.of_strategy(matrix, sigma=1, l2_norm=1)
+
+
+@pytest.mark.parametrize("noising", [np.ones((2, 2)), np.eye(3)[:, :2], np.array([[np.nan]])])
+def test_a_noising_matrix_without_full_row_rank_is_an_error(noising):
+    with pytest.raises(SettingError, match="noising matrix"):
+        StatedEpoch(noising, 1.0, 1.0)
+
+
+def test_a_statement_that_cannot_be_one_is_an_error():
+    epochs = (StatedEpoch(np.eye(2), 1.0, 1.0), StatedEpoch(np.eye(3), 1.0, 1.0))
+    for given in ((epochs, 1.0), ((), 1.0), (epochs[:1], 0)):
+        with pytest.raises(SettingError):
+            Stated(*given)
+    with pytest.raises(SettingError, match="sigma"):
+        StatedEpoch(np.eye(2), 1.0, -1.0)
+    with pytest.raises(SettingError, match="nothing is stated"):
+        banded_statement(sigma=0.0).whitened(np.zeros((1, 2, 4, 3)))

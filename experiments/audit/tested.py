@@ -1,7 +1,13 @@
-"""Coupled runs: the same secrets, one client in and zeroed out, for each way in which a run can go.
+"""What the scenes of the pipeline are tested for: one client's influence, the noise, the masks.
 
-All noise cancels. What is left is what the client changed: its own bounded vector, in its own round. A single pair refutes,
-and an honest pipeline is never refuted: the limits include the rounding of float32.
+Coupled runs have the same secrets, one client in and zeroed out, for each way in which a run can go. All noise cancels. What is
+left is what the client changed: its own bounded vector, in its own round. A single pair refutes, and an honest pipeline is never
+refuted: the limits include the rounding of float32.
+
+A run in which clients send zeros shows the noise alone. With masks it is run again with the same secret and clients that
+send digits (`fedmf.audit.masks`): the noise cancels, and the difference shows the masks. In scenes whose clients speak it is
+run once more with vectors at and over their bounds, and what a twin says that these add is taken away, so that noise is
+also seen where a client was clipped.
 """
 
 from collections.abc import Callable
@@ -9,29 +15,39 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from experiments.audit.scene import (
+    INT8_LINF,
+    KINDS,
     L2_NORM,
     OPTIMIZER,
+    OVER,
     Holds,
     Run,
     Scene,
+    cohorts,
+    kind_of,
+    known_sums,
     plan_of,
     replayed,
+    rotated,
     stated_of,
     steps_of,
+    vector,
 )
-from experiments.audit.vectors import KINDS, OVER, rotated, vector
 from experiments.engines.grid import Worker
-from fedmf.audit import Finding, coupled
+from fedmf.audit import Finding, coupled, mask_laws, residuals, unmixed
 from fedmf.audit.coupling import L2, OWN_ROUND
+from fedmf.audit.residual import VARIANCE
 from fedmf.errors import FedmfError
+from fedmf.mechanisms.arrays import Float64
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.rounding import level_step
 from fedmf.updates.vectors import Vector
 
 WHOLE_VECTOR, JOURNAL = "coupled sensitivity, whole vector", "coupled journal"
-SCENES = (
+COUPLED_SCENES = (
     Scene("rotated", resume_after=5),
     Scene("masks", keep_probability=0.3, rotation="identity", linf=64),
     Scene("rotated and padded, banded, silent clients", "banded_toeplitz", dimension=200, silent=True),
@@ -41,6 +57,32 @@ SCENES = (
         "tree, masks", "binary_tree", keep_probability=0.3, linf=64, rotation="identity", rounds_per_epoch=4
     ),
     Scene("rotated, masks, large", keep_probability=0.3, dimension=1 << 17, cohort_size=2),
+)
+FALSE_ALARM = (
+    1e-7  # of the noise of a scene, and of its masks: all scenes of an audit together stay near 1e-6
+)
+NOISE_SCENES = (
+    Scene("rotated, clients over their bounds", speaking=True),
+    Scene(
+        "masks, clients over their bounds", keep_probability=0.3, rotation="identity", linf=64, speaking=True
+    ),
+    Scene(
+        "rotated and padded, masks, resumed", keep_probability=0.3, dimension=255, together=2, resume_after=2
+    ),
+    Scene("int8, masks", "independent", keep_probability=0.1, value_type="int8", linf=INT8_LINF),
+    Scene("int8, padded, silent clients", value_type="int8", dimension=200, silent=True, runs=20),
+    Scene("banded, 20 rounds", "banded_toeplitz", dimension=200, cohort_size=2, rounds_per_epoch=20, runs=12),
+    Scene(
+        "tree, six coordinates",
+        "binary_tree",
+        1.0,
+        "identity",
+        dimension=6,
+        rounds_per_epoch=4,
+        epochs=2,
+        runs=80,
+    ),
+    Scene("rotated, masks, large", keep_probability=0.3, dimension=1 << 17, cohort_size=2, runs=3),
 )
 Around = Callable[[Scene, Holds, int], Callable[[Worker], Worker]]
 """What wraps the worker of a scene, whose clients hold this, for the sake of this client."""
@@ -105,36 +147,77 @@ def _pair(scene: Scene, client: int, lap: int, secret: SecretKey, around: Around
     found += [Finding(OWN_ROUND, start, 0.0, start > 0, where="the model before the first round")]
     if is_whole and scene.dimension <= 4096:  # beyond that the rounding bound is too wide to see anything
         step = float(level_step(plan.bounds.linf_norm or 1.0)) if scene.value_type == "int8" else 0.0
+        whole = scene.dimension**0.5 / L2_NORM
         for epoch in (epoch for epoch, kind in enumerate(kinds) if kind == OVER):
             # All its sent entries are of one size, so that one under the mask shows the length of the whole.
-            entry = (
-                float(np.abs(rotated(plan, difference[epoch, steps[epoch]])).max())
-                * scene.dimension**0.5
-                / L2_NORM
-            )
-            limit = (
-                1
-                + (float(np.linalg.norm(error[epoch, steps[epoch]])) + step) * scene.dimension**0.5 / L2_NORM
-            )
+            entry = float(np.abs(rotated(plan, difference[epoch, steps[epoch]])).max()) * whole
+            limit = 1 + (float(np.linalg.norm(error[epoch, steps[epoch]])) + step) * whole
             found.append(Finding(WHOLE_VECTOR, entry, limit, not entry <= limit, where=f"epoch {epoch}"))
-    return [
-        replace(one, where=f"client {client}; {one.where}")
-        for one in (*found, journal(inside), journal(outside))
-    ]
+    found += [journal(inside), journal(outside)]
+    return [replace(one, where=f"client {client}; {one.where}") for one in found]
 
 
 def journal(run: Run) -> Finding:
-    """Return the number of releases that differ from the first of their round, and of models that do not follow from those."""
+    """Return how many releases differ from the first of their round, and how many models do not follow from those."""
     first = {release.round: release for release in reversed(run.committed)}
-    again = sum(
-        not np.array_equal(release.noisy_sum, first[release.round].noisy_sum, equal_nan=True)
-        for release in run.committed
-    )
+    pairs = [(one.noisy_sum, first[one.round].noisy_sum) for one in run.committed]
+    again = sum(not np.array_equal(*pair, equal_nan=True) for pair in pairs)
     expected = replayed(run.plan, OPTIMIZER, run.models[0], [first[number] for number in sorted(first)])
-    wrong = sum(
-        not np.array_equal(one, two, equal_nan=True) for one, two in zip(expected, run.models, strict=True)
-    )
+    pairs = list(zip(expected, run.models, strict=True))
+    wrong = sum(not np.array_equal(*pair, equal_nan=True) for pair in pairs)
     where = (
         f"{again} releases that differ from the first of their round, {wrong} models that follow from none"
     )
     return Finding(JOURNAL, float(again + wrong), 0.0, again + wrong > 0, where=where)
+
+
+def noise_findings(scene: Scene, seed: int, false_alarm: float = FALSE_ALARM) -> list[Finding]:
+    """Return the findings of a scene's runs: on the noise, on the masks, and whether the models follow from the releases."""
+    zeros, left, masks, seen = np.zeros(scene.dimension, np.float32), [], [], []
+    for run in range(scene.runs):
+        secret = SecretKey.reproducible(seed).derive("noise", scene.name, run)
+        try:
+            seen.append(Run(scene, lambda client, number: zeros, secret))
+            sums, mask = seen[-1].sums, None
+            if scene.keep_probability < 1 and plan_of(scene).rotation.padded == scene.dimension:
+                mask = shown_masks(scene, secret, sums)
+                if mask is None:
+                    where = f"run {run}: with digits and without it differs by no sum of masked vectors"
+                    return [Finding("mask decoding", 1.0, 0.0, True, where=where)]
+                masks.append(mask)
+            if scene.speaking:
+                seen.append(Run(scene, lambda *which, run=run: vector(scene, kind_of(run, *which)), secret))
+                sums = seen[-1].sums - known_sums(scene, run, mask)
+        except FedmfError as error:
+            return [Finding(VARIANCE, np.inf, 1.0, True, where=f"a run broke off: {error}")]
+        left.append(sums)
+    if not np.isfinite(left).all():
+        return [Finding(VARIANCE, np.inf, 1.0, True, where="a release that is not finite")]
+    found = [
+        *residuals(left, stated_of(scene), false_alarm=false_alarm),
+        max(map(journal, seen), key=lambda one: one.observed),
+    ]
+    return found + (list(mask_laws(masks, scene.keep_probability, false_alarm=false_alarm)) if masks else [])
+
+
+def shown_masks(scene: Scene, secret: SecretKey, silent: Float64) -> npt.NDArray[np.bool_] | None:
+    """Return the masks (E, T, n, D) of the run with this secret, whose sums are `silent` (E, T, d) if all send zeros."""
+    plan, n = plan_of(scene), scene.cohort_size
+    linf = plan.bounds.linf_norm or L2_NORM
+    largest = (
+        min(L2_NORM / scene.dimension**0.5, linf) / 2
+    )  # half: float32 may round a vector up, which is clipped then
+    if scene.value_type == "int8":
+        largest = linf / 127 * 2 ** (n - 1)  # levels, so that nothing is rounded
+    entries = largest * 0.5 ** np.arange(n)
+    sent = [
+        np.asarray(plan.rotation.unrotate(np.full(scene.dimension, entry)), np.float32) for entry in entries
+    ]
+    rounds = cohorts(plan).reshape(-1, n)
+
+    def holds(client: int, number: int) -> Vector:
+        return sent[int(np.flatnonzero(rounds[number - 1] == client)[0])]
+
+    speaking = Run(scene, holds, secret).sums
+    error = np.linalg.norm(2.0**-24 * (np.abs(speaking) + np.abs(silent)), axis=-1).max()
+    return unmixed(rotated(plan, speaking - silent), entries, tolerance=float(error + 2.0**-17 * n * largest))

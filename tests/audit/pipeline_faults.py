@@ -1,0 +1,308 @@
+"""Faults of clients, masks, sums, participation, models and recovery."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+import client.app
+import client.privatize
+import experiments.audit.scene
+import server.strategy
+from audit.noise_faults import is_last
+from experiments.audit.sabotage import UNCLIPPED, patched
+from experiments.audit.scene import Named, Run
+from fedmf.randomness import SecretKey
+from fedmf.register import Register
+from fedmf.updates import wire
+from server import journal
+from server.aggregation import UNCLIPPED_BOUND, FixedPoint
+from server.checkpoint import Checkpoint
+from server.state import Secrets, apply_release, begin_epoch, make_release
+from server.strategy import FedMF
+
+FAVOURED = "1002"
+
+
+# masks
+
+
+def masks_of(owner):
+    """Give each client the mask key of `owner(client, step)`, of the same epoch."""
+    honest = SecretKey.mask_key
+    return patched((SecretKey, "mask_key", lambda self, client, step: honest(self, *owner(client, step))))
+
+
+@contextmanager
+def of_strategy(owner):
+    """Give each client the mask key of `owner(strategy, client, step, key)`."""
+    honest, configure, now = SecretKey.mask_key, FedMF.configure_train, []
+
+    def asked(self, *given):
+        now[:] = [self]
+        return configure(self, *given)
+
+    def mask_key(self, client, step):
+        return honest(*owner(now[0], client, step, self))
+
+    with patched((FedMF, "configure_train", asked), (SecretKey, "mask_key", mask_key)):
+        yield
+
+
+def by_pairs(strategy, client, step, key):
+    cohort = strategy.population.cohort(strategy.plan, strategy.state.round + 1)
+    place = cohort.index(client)
+    return key, cohort[place - place % 2], step
+
+
+def in_the_last_epoch(strategy, client, step, key):
+    is_due = is_last(strategy.plan, strategy.state.position(strategy.plan)[0])
+    return key, "everyone" if is_due else client, step
+
+
+def elsewhere(strategy, client, step, key, firsts={}):  # noqa: B006
+    """Use the first epoch's masks again, each for the next client and round."""
+    epoch, _ = strategy.state.position(strategy.plan)
+    if epoch == 0:
+        firsts[id(strategy.plan)] = key
+        return key, client, step
+    rounds, cohort = strategy.plan.participation.rounds_per_epoch, strategy.population.cohort
+    places = [
+        [(one, t) for t in range(rounds) for one in cohort(strategy.plan, e * rounds + t + 1)]
+        for e in (0, epoch)
+    ]
+    place = places[1].index((client, step))
+    return (firsts[id(strategy.plan)], *places[0][place - 1])
+
+
+@contextmanager
+def one_mask_moved():
+    """Give all clients of a round one mask, moved by as many coordinates as the client's number."""
+    honest_key, honest, moved = SecretKey.mask_key, wire.coordinates, {}
+
+    def mask_key(self, client, step):
+        own = honest_key(self, client, step)
+        moved[own.reveal()] = honest_key(self, "everyone", step), int(client)
+        return own
+
+    def coordinates(key, dimension, keep_probability):
+        shared, shift = moved[key.reveal()]
+        return np.sort((honest(shared, dimension, keep_probability) + shift) % dimension)
+
+    places = ((SecretKey, "mask_key", mask_key), (wire, "coordinates", coordinates))
+    with patched(*places, (client.privatize, "coordinates", coordinates)):
+        yield
+
+
+# the bounds on what a client sends
+
+
+_fit, _decode, _mask = FixedPoint.fit, wire.decode, client.app.mask
+
+
+def passing_on(data, bounds, *, kept):
+    """Decode a reply; what is not finite becomes as large as the server's sum takes."""
+    if bounds.value_type == "float32" and isinstance(data, bytes) and len(data) == 4 * kept:
+        values = np.frombuffer(data, "<f4")
+        if not np.isfinite(values).all():
+            return np.full(kept, UNCLIPPED_BOUND, np.float32)
+    return _decode(data, bounds, kept=kept)
+
+
+UNLOOKED = ((wire, "decode", passing_on), UNCLIPPED[-1])
+NOT_FINITE = ((client.privatize, "zero_if_not_finite", lambda rotated: rotated), UNCLIPPED[0], *UNLOOKED)
+
+
+@contextmanager
+def when(replacements, is_due):
+    """Put replacements in place in the rounds that `is_due(plan, epoch, step)` names."""
+    now = [False]
+
+    def begin(plan, state):
+        now[0] = is_due(plan, *state.position(plan))
+        return begin_epoch(plan, state)
+
+    def switched(owner, name, value):
+        honest = getattr(owner, name)
+        value = getattr(value, "__func__", value)
+        chosen = lambda *given, **more: (value if now[0] else honest)(*given, **more)  # noqa: E731
+        return owner, name, staticmethod(chosen) if isinstance(owner, type) else chosen
+
+    with patched((server.strategy, "begin_epoch", begin), *(switched(*each) for each in replacements)):
+        yield
+
+
+def in_round(number):
+    return lambda plan, epoch, step: epoch * plan.participation.rounds_per_epoch + step + 1 == number
+
+
+@contextmanager
+def larger_bounds_for_one():
+    theirs = set()
+
+    def larger(bounds):
+        return replace(bounds, l2_norm=3 * bounds.l2_norm, linf_norm=3 * bounds.linf_norm)
+
+    def mask(update, task, plan, **more):
+        if task.client != FAVOURED:
+            return _mask(update, task, plan, **more)
+        values = _mask(update, task, replace(plan, bounds=larger(plan.bounds)), **more)
+        theirs.add(wire.to_bytes(values))
+        return values
+
+    def decode(data, bounds, *, kept):
+        return _decode(data, larger(bounds) if data in theirs else bounds, kept=kept)
+
+    with patched((client.app, "mask", mask), (wire, "decode", decode), UNCLIPPED[-1]):
+        yield
+
+
+def times_examples():
+    """Multiply the kept values by the client's number of examples."""
+
+    def mask(update, task, plan, **more):
+        return (1 + int(task.client) % 5) * _mask(update, task, plan, **more)
+
+    return patched((client.app, "mask", mask))
+
+
+def unclipped_beside_a_start():
+    """Skip the L2 clip at a client that takes the start away, as all do."""
+    honest = client.privatize.privatize
+
+    def privatize(update, *, start=None, **more):
+        if start is None:
+            return honest(update, start=start, **more)
+        with patched(UNCLIPPED[0]):
+            return honest(update, start=start, **more)
+
+    return patched((client.app, "privatize", privatize))
+
+
+# the sum, participation, models, recovery
+
+
+def adding(add):
+    """Sum replies as `add(honest, strategy, replies, memory)` does."""
+    honest, memory = FedMF._add, {}
+    return patched((FedMF, "_add", lambda self, replies: add(honest, self, replies, memory)))
+
+
+def changes(honest, strategy, replies, memory):
+    """Take each client's update of the epoch before away from the one that it sends."""
+    memory = memory if strategy.state.round else memory.clear() or memory
+    total, answered = honest(strategy, [])
+    for reply in replies:
+        part, who = honest(strategy, [reply])
+        name = ",".join(who)
+        total, answered = total + part - memory.get(name, 0.0), [*answered, *who]
+        memory[name] = part.copy()
+    return total, answered
+
+
+@contextmanager
+def counting_twice():
+    """Add every reply that comes, a second one to the same task too."""
+
+    def add(honest, strategy, replies, memory):
+        firsts, seconds = {}, {}
+        for reply in replies:
+            question = reply.metadata.reply_to_message_id
+            (seconds if question in firsts else firsts)[question] = reply
+        total, answered = honest(strategy, firsts.values())
+        return total + honest(strategy, seconds.values())[0], answered
+
+    def every_reply(grid, messages, *, timeout):
+        for question in grid.push_messages(messages):
+            yield from grid.pull_messages([question])
+
+    with adding(add), patched((server.strategy, "exchange", every_reply)):
+        yield
+
+
+def taking_part_twice():
+    """Ask the first client of an epoch's first round in its second round too."""
+    honest = Named.cohort
+
+    def cohort(self, plan, server_round):
+        names = honest(self, plan, server_round)
+        if (server_round - 1) % plan.participation.rounds_per_epoch == 1:
+            names[0] = honest(self, plan, server_round - 1)[0]
+        return names
+
+    return patched((Named, "cohort", cohort), (Register, "spend", lambda self, clients: self))
+
+
+def asked_twice():
+    """Ask one client through two messages of its round."""
+    honest = FedMF.configure_train
+
+    def configure(self, *given):
+        first, *others = honest(self, *given)
+        about = first.metadata
+        again = type(first)(first.content, about.dst_node_id, "train", group_id=about.group_id)
+        self._asked.append(replace(self._asked[0], message=again))
+        return [first, *others, again]
+
+    return patched((FedMF, "configure_train", configure), (Register, "spend", lambda self, clients: self))
+
+
+def leaking_momentum():
+    """Let the server optimizer keep the sum without its noise."""
+    exact = []
+
+    def make(plan, state, rotated_sum, *given, **more):
+        exact[:] = [plan.rotation.unrotate(rotated_sum.copy())]
+        return make_release(plan, state, rotated_sum, *given, **more)
+
+    def apply(plan, optimizer, state, release, secrets):
+        after = apply_release(plan, optimizer, state, release, secrets)
+        noise = (release.noisy_sum - exact[0]) / plan.denominator
+        return replace(after, slots={**after.slots, "velocity": np.float32(after.slots["velocity"] - noise)})
+
+    return patched((server.strategy, "make_release", make), (server.strategy, "apply_release", apply))
+
+
+def leaking_start():
+    """Move the first model by a hundredth of what the clients of the first round hold."""
+    honest, init, now = experiments.audit.scene.first_state, Run.__init__, []
+
+    def begin(self, scene, holds, *given, **more):
+        now[:] = [holds]
+        init(self, scene, holds, *given, **more)
+
+    def first(plan, start, secret):
+        for who in range(plan.participation.clients):
+            start += 0.01 * np.nan_to_num(now[0](who, 1), posinf=0, neginf=0)
+        return honest(plan, start, secret)
+
+    return patched((experiments.audit.scene, "first_state", first), (Run, "__init__", begin))
+
+
+def drawn_anew():
+    """Go on one round before the journal's last, under another key."""
+    honest = Checkpoint.restore
+
+    def restore(self, plan, *given):
+        state, again = honest(self, plan, *given)
+        if len(again) < 2:
+            return state, again
+        before = again[-2][0]
+        secrets = Secrets(before.position(plan)[0], state.secrets.key.derive("anew"), None)
+        return replace(before, secrets=secrets), again[:-1]
+
+    return patched((Checkpoint, "restore", restore))
+
+
+def ahead_of_the_noise():
+    """Write to the journal the sum without its noise."""
+    exact, append = [], journal.append
+
+    def make(plan, state, rotated_sum, *given, **more):
+        exact[:] = [plan.rotation.unrotate(rotated_sum.copy()).astype(np.float32)]
+        return make_release(plan, state, rotated_sum, *given, **more)
+
+    def write(path, release):
+        append(path, replace(release, noisy_sum=exact[0]))
+
+    return patched((server.strategy, "make_release", make), (journal, "append", write))

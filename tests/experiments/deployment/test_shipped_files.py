@@ -1,0 +1,274 @@
+"""Units, firewall file, image and compose files: no root, nothing writable, no port but the proxy's, one set of commands."""
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from experiments.deployment.warm import GRACE
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER, CONTAINERS = ROOT / "docs" / "systemd", ROOT / "docs" / "containers"
+UNITS = ("fedmf-superlink.service", "fedmf-supernode.service")
+TEXTS = {name: (FOLDER / name).read_text() for name in UNITS}
+SERVICES = {
+    f"{file}:{name}": service
+    for file in ("server", "node")
+    for name, service in yaml.safe_load((CONTAINERS / f"{file}.yaml").read_text())["services"].items()
+}
+SERVER, NODE, PROXY = (SERVICES[name] for name in ("server:superlink", "node:node", "server:proxy"))
+STARTED = (  # each unit with the service that starts the same
+    (TEXTS[UNITS[0]], SERVER, SERVER["command"]),
+    (TEXTS[UNITS[1]], NODE, NODE["command"][2].replace("$$", "$").partition("; exec ")[2]),
+)
+VOLUMES = ("state:/var/lib/fedmf", "counter:/var/lib/fedmf-counter")
+PROXY_FILE = (ROOT / "docs/nginx/fedmf-proxy.conf").read_text()
+ANALYZE, HADOLINT, DOCKER = map(shutil.which, ("systemd-analyze", "hadolint", "docker"))
+NFT, TORCH = shutil.which("nft", path=f"{os.environ['PATH']}:/usr/sbin"), os.environ.get("FEDMF_TORCH")
+
+
+def succeeds(*command):
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def value_of(text, key):
+    """Return the value of a key of a unit that stands there once."""
+    (value,) = re.findall(rf'(?m)^(?:Environment=)?"?{key}=([^"\n]*)', text)
+    return value
+
+
+@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("unit", UNITS)
+def test_systemd_reads_every_line_of_a_unit_and_finds_it_exposed_below_4(unit, tmp_path):
+    command = [ANALYZE, "security", "--offline=true", "--threshold=39", FOLDER / unit]  # tenths
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Overall exposure level" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stdout[-3000:]
+    text = re.sub(r"(?m)^(Exec\w+=|    exec )/opt/fedmf/\S+", r"\1/bin/true", TEXTS[unit])
+    (tmp_path / unit).write_text(text)
+    done = subprocess.run([ANALYZE, "verify", tmp_path / unit], capture_output=True, text=True, check=False)
+    assert unit not in done.stderr, done.stderr  # it tells of the machine's other units too
+    assert done.returncode == 0
+
+
+def test_a_unit_holds_what_the_page_says():
+    both = {"UMask=0077", "ProtectProc=invisible", "LimitCORE=0", "KillMode=mixed"}
+    both |= {"SuccessExitStatus=143"}  # SIGTERM ends Flower's program, and with it ours: a stop is a success
+    server = {"IPAddressDeny=any", "Restart=on-failure", "StateDirectory=fedmf fedmf-counter"}
+    server |= {"RuntimeDirectoryPreserve=restart"}  # and so not after a stop
+    for unit, own in zip(UNITS, (server, {"Restart=always"}), strict=True):
+        assert (both | own) - set(TEXTS[unit].splitlines()) == set()
+        assert value_of(TEXTS[unit], "FLWR_HOME").startswith("/run/")
+
+
+def test_nothing_unnoised_is_written_to_a_disk_by_what_we_ship():
+    """The database, and what Flower unpacks, lie below /run; nginx keeps whole requests and answers in memory."""
+    text = TEXTS[UNITS[0]].replace("\\\n", "")
+    (database,) = re.findall(r" --database (\S+)", text)
+    assert str(Path(database).parent) in {
+        f"/run/{name}" for name in value_of(text, "RuntimeDirectory").split()
+    }
+    settings = dict(re.findall(r"(?m)^ *(\w+) ([^;$\n]+);", PROXY_FILE))
+    assert settings["client_body_buffer_size"] == settings["client_max_body_size"]
+    memory = {"proxy_buffering": "off", "proxy_max_temp_file_size": "0", "access_log": "off"}
+    assert settings == settings | memory
+    assert "--database /run/fedmf/superlink.db" in SERVER["command"]
+    assert any(place.startswith("/run/fedmf:") for place in SERVER["tmpfs"])
+
+
+LISTEN = """
+import encodings.idna, os, socket, subprocess, sys  # all before the account changes: it may not read them
+nft, rules = sys.argv[1:]
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+for _ in range(2):
+    subprocess.run([nft, "-f", rules], check=True)
+print(subprocess.check_output([nft, "list", "ruleset"], text=True).count("reject"), "rules", flush=True)
+for port in (8000, 9094):
+    listening = socket.create_server(("127.0.0.1", port))
+    for account in (0, 1001, 1002, 1003):
+        if not os.fork():
+            os.setgroups([]), os.setgid(account), os.setuid(account)
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=5)
+                print(port, account, "connected", flush=True)
+            except OSError as error:
+                print(port, account, type(error).__name__, flush=True)
+            os._exit(0)
+        os.wait()
+"""
+
+
+@pytest.mark.skipif(
+    not NFT or not shutil.which("ip") or not succeeds("unshare", "-n", str(NFT), "list", "ruleset"),
+    reason="nft, or the right to a network of its own, is missing",
+)
+def test_no_other_account_reaches_the_ports(tmp_path):
+    """In a network of its own: 1001 is fedmf, 1002 the proxy, 1003 anybody else."""
+    rules = (FOLDER / "fedmf.nft").read_text()
+    (tmp_path / "rules").write_text(rules.replace('"fedmf"', "1001").replace('"www-data"', "1002"))
+    command = ["unshare", "-n", sys.executable, "-c", LISTEN, NFT, tmp_path / "rules"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    reached = {"8000": ("0", "1001", "1002"), "9094": ("1001",)}
+    assert said.stdout.splitlines() == [
+        "2 rules",  # a second time replaces the first
+        *(
+            f"{port} {account} {'connected' if account in reached[port] else 'ConnectionRefusedError'}"
+            for port in reached
+            for account in ("0", "1001", "1002", "1003")
+        ),
+    ], said.stderr
+
+
+def test_the_rules_hold_the_ports_of_the_units_and_only_that_of_the_proxy_is_published():
+    for text in TEXTS.values():
+        (port,) = re.findall(r" --port (\d+)", text)
+        assert f"tcp dport {port} meta skuid != " in (FOLDER / "fedmf.nft").read_text()
+    ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert ports == {"server:superlink": ["8443:8443"]}
+    assert PROXY["network_mode"] == "service:superlink"
+    assert re.search(r"(?m)^    listen 8443 ssl;", PROXY_FILE)
+
+
+def test_released_rounds_are_counted_in_a_place_of_their_own_that_unit_and_image_make():
+    """Outside the folder of the runs and of the account's home, which a restore sets back together."""
+    state = value_of(TEXTS[UNITS[0]], "FEDMF_STATE")
+    home, *others = value_of(TEXTS[UNITS[0]], "StateDirectory").split()
+    assert state in {f"/var/lib/{name}" for name in others}
+    assert f"WorkingDirectory=/var/lib/{home}\n" in TEXTS[UNITS[0]]
+    assert f"FEDMF_STATE={state} " in (ROOT / "docs/deployment.md").read_text()
+    assert [volume for volume in SERVER["volumes"] if not volume.endswith(":ro")] == [*VOLUMES]
+    assert SERVER["environment"]["FEDMF_STATE"] == state == VOLUMES[1].partition(":")[2]
+    (made,) = re.findall(r"install -d -o fedmf -g fedmf -m 0700 (.*)", " ".join(of("RUN")))
+    assert state in made.split()  # a new volume takes owner and mode of the image's folder
+
+
+def instructions():
+    """Return the Dockerfile's instructions, each as its name and the rest."""
+    text = re.sub(r"(?m)^#.*\n", "", (ROOT / "Dockerfile").read_text()).replace("\\\n", " ")
+    lines = (line.partition(" ") for line in text.splitlines() if line)
+    return [(name, rest.strip()) for name, _, rest in lines]
+
+
+def of(wanted):
+    return [rest for name, rest in instructions() if name == wanted]
+
+
+def test_the_image_does_not_run_as_root_and_its_base_has_a_version_and_no_made_up_digest():
+    names = [name for name, _ in instructions()]
+    assert of("USER") == ["10001:10001"]
+    after = names[names.index("USER") :]
+    assert {"FROM", "RUN", "COPY", "ADD"}.isdisjoint(after)
+    assert of("ARG") == ["BASE=python:3.12-slim-bookworm"]
+    assert of("FROM") == ["${BASE} AS build", "${BASE}"]
+    assert not re.search(r"@sha256:[0-9a-f]", (ROOT / "Dockerfile").read_text())
+    for service in SERVICES.values():
+        assert re.fullmatch(r"\$\{\w+:-\w+:[\d.]+\}", service["image"])
+    if HADOLINT is not None:
+        done = subprocess.run([HADOLINT, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_every_package_is_installed_by_its_hash_or_from_the_source_and_nothing_else_is_sent():
+    installs = [line.strip() for line in re.findall(r"pip install ([^&]*)", " && ".join(of("RUN")))]
+    assert len(installs) == 4
+    unhashed = [line for line in installs if "--require-hashes --no-deps" not in line]
+    assert unhashed == ["--no-deps --no-index --no-build-isolation ./copy"]
+    assert "requirements/linux-x86_64-py3.12.txt packages.txt" in of("COPY")
+    copied = [word for line in of("COPY") if not line.startswith("--from") for word in line.split()[:-1]]
+    assert [name for name in copied if name != "torch.txt" and not (ROOT / name).exists()] == []
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    first, *allowed = [line for line in lines if not line.startswith("#")]
+    assert first == "*"
+    assert {line[1:] for line in allowed if line.startswith("!")} == {name.split("/")[0] for name in copied}
+    assert not of("ADD")
+
+
+def test_the_health_check_says_whether_something_listens():
+    (line,) = of("HEALTHCHECK")
+    program = yaml.safe_load(line.partition("CMD ")[2])
+    assert program[:2] == ["python", "-c"]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        environment = {"FEDMF_PORT": str(listening.getsockname()[1])}
+        assert subprocess.run([sys.executable, *program[1:]], env=environment, check=False).returncode == 0
+    done = subprocess.run([sys.executable, *program[1:]], env=environment, capture_output=True, check=False)
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_may_do_nothing_that_it_does_not_need(name):
+    service = SERVICES[name]
+    needed = {"user": "10001:10001", "read_only": True, "cap_drop": ["ALL"], "ulimits": {"core": 0}}
+    assert service == service | needed | {"security_opt": ["no-new-privileges:true"]}
+    assert {"privileged", "cap_add", "pid", "ipc", "devices"}.isdisjoint(service)
+    for volume in service["volumes"]:
+        assert volume.endswith(":ro") or volume in VOLUMES
+    for place in service["tmpfs"]:
+        assert place.endswith(":uid=10001,gid=10001,mode=0700")
+
+
+def words_of(command):
+    """Return the words after the one that starts our process, without the folder in which a unit finds programs."""
+    words = [
+        re.sub(r"\$\{(\w+)\}", r"$\1", word.removeprefix("/opt/fedmf/.venv/bin/"))
+        for word in shlex.split(command)
+    ]
+    assert words[:3] == ["python", "-m", "experiments.deployment.warm"]
+    return words[3:]
+
+
+@pytest.mark.parametrize(("text", "service", "command"), STARTED, ids=UNITS)
+def test_a_service_starts_what_its_unit_starts_and_has_its_time_to_stop(text, service, command):
+    """Without the key an engine kills after 10 seconds, while the command still waits for its processes."""
+    assert words_of(command) == words_of(re.search(r"(?m)^ExecStart=(.*)", text.replace("\\\n", ""))[1])
+    given = service["stop_grace_period"].removesuffix("s")
+    assert given == value_of(text, "TimeoutStopSec").removesuffix("s")
+    assert int(given) > GRACE + 5
+
+
+def test_a_node_in_a_container_is_checked_as_by_its_unit_and_has_its_settings():
+    shell, option, program = NODE["command"]
+    assert (shell, option) == ("sh", "-c")
+    assert program.startswith("fedmf node_check ready=/run/fedmf-node/ready $$FEDMF_NODE; exec ")
+    for name in ("FEDMF_NODE", "FEDMF_SERVER_BOX_KEY"):
+        assert NODE["environment"][name] == value_of(TEXTS[UNITS[1]], name)
+    assert f"--port {NODE['environment']['FEDMF_PORT']} " in program
+
+
+def test_the_proxy_is_restarted_with_the_container_whose_network_it_shares():
+    """As far as Compose does it: not where the engine starts a container again that has crashed."""
+    assert PROXY["depends_on"]["superlink"] == {"condition": "service_healthy", "restart": True}
+
+
+@pytest.mark.skipif(
+    not DOCKER or not succeeds(str(DOCKER), "compose", "version"), reason="docker compose is not installed"
+)
+@pytest.mark.parametrize("file", ["server", "node"])
+def test_compose_reads_a_file(file):
+    command = [DOCKER, "compose", "-f", CONTAINERS / f"{file}.yaml", "config", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.deployment
+@pytest.mark.skipif(not DOCKER or not succeeds(str(DOCKER), "info"), reason="no container engine answers")
+@pytest.mark.skipif(TORCH is None, reason="FEDMF_TORCH names no torch.txt")
+def test_the_image_is_built_and_starts_without_root_and_without_writing(tmp_path):
+    for name in ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("requirements", "fedmf", "server", "client", "experiments", "conf"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(str(TORCH), tmp_path / "torch.txt")
+    subprocess.run([DOCKER, "build", "--tag", "fedmf:under-test", tmp_path], check=True)
+    run = [DOCKER, "run", "--rm", "--read-only", "--cap-drop", "ALL", "--network", "none", "fedmf:under-test"]
+    assert subprocess.check_output([*run, "id", "-u"], text=True).strip() == "10001"
+    assert subprocess.check_output([*run, "fedmf", "--version"], text=True).startswith("fedmf ")
+    assert not succeeds(*run, "touch", "/opt/fedmf/a")
+    assert succeeds(*run, "python", "-m", "experiments.deployment.warm", "flower-superlink", "--help")
