@@ -27,7 +27,7 @@ def node_check(settings: NodeSettings) -> None:
         note_readiness(settings, Path(settings.ready))
         return
     found = examine(Node.of(settings), settings)
-    try:  # also what is to be said of the texts, which test lines tell
+    try:  # with notes on texts, for which the test lines are read
         print_notes(Node.of(settings, clients_only=False).dataset)
     except FedmfError as error:
         messages.info(f"note: the test set, which a node does not need, cannot be used: {error}")

@@ -19,12 +19,7 @@ from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Vector
 
 CONFIDENCE = 0.975  # of each: both together accuse an honest pipeline with probability at most 0.05
-RUNS, EPSILON, DELTA, THRESHOLD = (
-    1000,
-    1.5,
-    0.05,
-    1.15,
-)  # a large delta, because counting cannot see rare events
+RUNS, EPSILON, DELTA, THRESHOLD = 1000, 1.5, 0.05, 1.15  # a large delta: counting cannot see rare events
 CANARIES, GUESSES, ONE_EPSILON, ONE_DELTA, ROUNDS = 16384, 656, 2.0, 1e-5, 8
 
 

@@ -39,7 +39,7 @@ from server.state import Release, ServerState, apply_release, begin_epoch, first
 L2_NORM = 1.0
 INT8_LINF = (
     1024 / 127
-) ** 2  # the int8 levels are then 2^-10 apart, so that digits are levels and nothing is rounded
+) ** 2  # int8 levels are then 2^-10 apart, so that digits are levels and nothing is rounded
 OPTIMIZER = Sgd(learning_rate=0.5, momentum=0.5)
 FIRST_NAME = 995  # of a client: names of different lengths that begin alike
 SILENCE = Faults(drop_out=0.2, delay=0.1, error=0.2, duplicate=0.3)
@@ -158,9 +158,7 @@ def rotated(plan: Plan, rows: Float64) -> Float64:
     wide = np.zeros((*shape, size))
     wide[..., : plan.dimension] = rows * rotation.signs[: plan.dimension]
     block = scipy.linalg.hadamard(min(size, 256))
-    outer = scipy.linalg.hadamard(
-        size // len(block)
-    )  # H of a product of sizes is the Kronecker product of theirs
+    outer = scipy.linalg.hadamard(size // len(block))  # H of a product is the Kronecker product of both
     turned = outer @ wide.reshape(*shape, len(outer), len(block)) @ block
     return np.asarray(turned.reshape(*shape, size) / size**0.5)
 

@@ -58,9 +58,7 @@ COUPLED_SCENES = (
     ),
     Scene("rotated, masks, large", keep_probability=0.3, dimension=1 << 17, cohort_size=2),
 )
-FALSE_ALARM = (
-    1e-7  # of the noise of a scene, and of its masks: all scenes of an audit together stay near 1e-6
-)
+FALSE_ALARM = 1e-7  # of a scene's noise, and of its masks: all scenes together stay near 1e-6
 NOISE_SCENES = (
     Scene("rotated, clients over their bounds", speaking=True),
     Scene(

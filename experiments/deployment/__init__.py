@@ -1,1 +1,1 @@
-"""The same run behind a SuperLink: its apps, its server, and what a node holds."""
+"""The same run with clients at the nodes of a SuperLink: its apps, its server, a node, a warm start."""

@@ -1,4 +1,4 @@
-"""What one node of a deployment holds, said by its operator on that machine and nowhere else.
+"""One node of a deployment and its clients, as its operator declares them on that machine alone.
 
 A SuperNode is started with --node-config 'overrides="clients=479 dataset=by_user_npz dataset.path=/srv/x.npz"'.
 The overrides are those of `python -m experiments.node_check`, which its operator runs before.
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 OVERRIDES = "overrides"  # the key of a run's and of a node's configuration in Flower
 READY = "ready"  # another one of a node's: the file in which node_check has noted whether its data load
 UNGIVEN = "logistic"
-"""The model of node_check where nobody gives one; texts cannot be trained on with it."""
+"""The default model of node_check; texts cannot be trained on with it."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def largest_request(parameters: int) -> int:
 
     That is a reply. Clients of one node share one while their expected values are no more than the larger of 4 MiB and
     the padded model in float32 (`server.exchange.tasks_per_message`); one client's values are never more than that
-    model. A sixteenth is for how many coordinates were kept at random, 2 MiB for what stands beside the values of 10,000
+    model. A sixteenth is for how many coordinates were kept at random, 2 MiB for what travels with the values of 10,000
     clients and for requests that hold no values.
     """
     values = max(LEAST_MESSAGE, 4 * padded_dimension(parameters, "hadamard"))
@@ -211,7 +211,7 @@ def readiness(node: Node) -> str:
     """
     try:
         held = len(node.dataset.clients) - node.first
-    except (Exception, SystemExit) as error:  # whatever a loader of one's own raises
+    except (Exception, SystemExit) as error:  # whatever a custom loader raises
         return f"its data cannot be loaded: {str(error).removesuffix('.') or type(error).__name__}"
     if held < node.clients:
         return f"it declares {node.clients} clients, and from number {node.first} on its data hold {max(held, 0)}"
@@ -219,7 +219,7 @@ def readiness(node: Node) -> str:
 
 
 def read_readiness(file: object) -> bool | None:
-    """Return what node_check has noted in `file` when the node started; None where no file is named: nobody looked."""
+    """Return what node_check has noted in `file` when the node started; None where no file is named."""
     if file is None:
         return None
     try:
@@ -232,10 +232,10 @@ def read_readiness(file: object) -> bool | None:
 def answer_query(node: Node, message: Message, *, is_ready: bool | None = None) -> Message:
     """Return how many clients the node holds, as its operator declared it, and a digest of who they are.
 
-    `is_ready` is what was found when the node started, None where nobody looked.
+    `is_ready` is what was found when the node started, None where no check was made.
     """
-    said = {} if is_ready is None else {wire.READY: is_ready}
-    answer = ConfigRecord({wire.CLIENTS: node.clients, **said, **asked_digest(node, message)})
+    claim = {} if is_ready is None else {wire.READY: is_ready}
+    answer = ConfigRecord({wire.CLIENTS: node.clients, **claim, **asked_digest(node, message)})
     return Message(RecordDict({wire.HELD: answer}), reply_to=message)
 
 

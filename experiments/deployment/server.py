@@ -1,4 +1,4 @@
-"""The server of a deployment: the same session as a simulation, with clients behind a SuperLink's nodes."""
+"""The server of a deployment: the same session as a simulation, with clients at the nodes of a SuperLink."""
 
 import logging
 import os
@@ -46,7 +46,7 @@ ENDING = 60.0  # seconds that a resumed run waits for the process before, whose 
 
 
 def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
-    """Train with the nodes that `grid` reaches and write the run directory, or go on with the run in it.
+    """Train with the nodes that `grid` reaches and write the run directory, or resume the run in it.
 
     `overrides` is the text that the settings were made of, by which the nodes make theirs.
 
@@ -111,7 +111,7 @@ def warn_of_restored_counts(directory: Path) -> None:
 
 
 def refuse_unlike_nodes(settings: Settings, path: Path) -> None:
-    """Raise `RunDirectoryError` where a run goes on whose recorded settings are not all in this call's overrides.
+    """Raise `RunDirectoryError` where a run is resumed whose recorded settings are not all in this call's overrides.
 
     Nodes read the overrides themselves and have no config.yaml: with fewer of them they would clip, mask and train
     otherwise than the run is accounted. So the server does not fill them up, as a simulation does, but says which.

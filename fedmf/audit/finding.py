@@ -118,6 +118,4 @@ def cosine_p(cosine: npt.ArrayLike, count: int) -> Float64:
     The squared cosine is Beta(1/2, (count - 1)/2). No mean is subtracted, and the scale does not matter.
     """
     squared = np.clip(np.square(cosine), 0.0, 1.0)
-    return np.asarray(
-        betainc((count - 1) / 2, 0.5, 1 - squared)
-    )  # the upper tail, without a subtraction from 1
+    return np.asarray(betainc((count - 1) / 2, 0.5, 1 - squared))  # the upper tail, not 1 minus the lower

@@ -51,10 +51,10 @@ LIMITS = (0.0125, 0.125, 0.6744898, 1.6448536, 2.5758293, 3.2905267, 3.8905919) 
 MOST_VECTORS = 4096  # numbers of a run up to which every two of them are compared
 _SPARE = 8  # rows beyond the columns that the eigenvalues need
 _HUGE = 1e100  # larger values are clipped to it, so that sums of their squares are finite
-_BITS, _CLOSE = (
-    (8, 11),
-    0.28,
-)  # a quarter of smooth numbers are within an eighth of a unit of a whole one; tested against more
+_BITS = (8, 11)
+_CLOSE = (
+    0.28  # a quarter of smooth numbers are within an eighth of a unit of a whole one; tested against more
+)
 
 
 def residuals(
