@@ -241,7 +241,7 @@ def numbers(values: Any, kinds: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return values [n] as numbers [n, *shape] of one of numpy's `kinds`; raise `DataError` for one that is not."""
     with reading("It", f"{prod(shape)} numbers"):  # numpy's own view of lists of many lengths and types
         array = np.asarray(values)
-    # numpy takes true for 1 beside other numbers
+    # numpy takes true for 1 among other numbers
     truths = isinstance(values, list) and any(
         bool in set(map(type, value if isinstance(value, list) else [value])) for value in values
     )

@@ -176,16 +176,16 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def unpacked(path: Path, beside: Path) -> Iterator[Path]:
+def unpacked(path: Path, room: Path) -> Iterator[Path]:
     """Give the block the files that `path` packs (.gz, .bz2, .xz, .lzma, also of a tar archive), or `path` as it is.
 
-    They lie in a temporary folder in `beside`. An archive of one folder is that folder.
+    They lie in a temporary folder in `room`. An archive of one folder is that folder.
     """
     suffix = path.suffix.lower()
     if not path.is_file() or suffix not in (*PACKED, *_TARS):
         yield path
         return
-    with TemporaryDirectory(prefix="unpacked.", dir=beside) as temporary:
+    with TemporaryDirectory(prefix="unpacked.", dir=room) as temporary:
         target = Path(temporary, path.stem)
         with reading(path, f"a {suffix} file", also=(tarfile.TarError,)):
             if suffix in _TARS or target.suffix.lower() == ".tar":
@@ -200,5 +200,5 @@ def unpacked(path: Path, beside: Path) -> Iterator[Path]:
 
 
 def _plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """Leave out what macOS adds beside each file, and refuse what would lie outside of the folder."""
+    """Leave out what macOS adds to each file, and refuse what would lie outside of the folder."""
     return None if Path(member.name).name.startswith("._") else tarfile.data_filter(member, folder)

@@ -122,13 +122,15 @@ class Dealer:
             raise SettingError(
                 f"partitioner_settings is {self.settings!r}; it must be a mapping such as {{alpha: 0.1}}."
             )
+        own = [name for name in self._takes() if name not in OURS]
         for key, value in self.settings.items():
-            if key in OURS:
-                instead = f"set {OURS[key]} instead" if OURS[key] else "it is given already"
-                raise SettingError(f"partitioner_settings holds {key}={value!r}; leave it out: {instead}.")
-            if key not in self._takes():
-                own = ", ".join(name for name in self._takes() if name not in OURS) or "no settings"
-                raise SettingError(f"partitioner_settings holds {key}={value!r}; {self.name} takes {own}.")
+            if key not in own:
+                instead = (
+                    f"leave it out: set {OURS[key]} instead"
+                    if OURS.get(key)
+                    else f"{self.name} takes {', '.join(own) or 'no settings'}"
+                )
+                raise SettingError(f"partitioner_settings holds {key}={value!r}; {instead}.")
 
     def deal(self, labels: np.ndarray, users: np.ndarray | None) -> list[np.ndarray]:
         """Return the rows of each client that got any, sorted; no row is dealt twice.
@@ -181,7 +183,7 @@ class Dealer:
         return [name for name in inspect.signature(self._class().__init__).parameters if name != "self"]
 
     def _arguments(self) -> dict[str, Any]:
-        """Return everything that the partitioner is made with."""
+        """Return everything that the partitioner is made with; what else it needs, its class says."""
         of_rows = {
             "num_partitions": self.clients,
             "partition_by": "user" if self._kind == OF_USERS else "label",
@@ -194,13 +196,6 @@ class Dealer:
             key: np.array(value) if key == "distribution_array" else value
             for key, value in self.settings.items()
         }
-        required = inspect.signature(self._class().__init__).parameters
-        if absent := [
-            key for key in takes if required[key].default is inspect.Parameter.empty and key not in given
-        ]:
-            raise SettingError(
-                f"partitioner={self.name} needs {', '.join(absent)}; give it as partitioner_settings={{{absent[0]}: ...}}."
-            )
         return given
 
     def _parts(self, table: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -222,7 +217,7 @@ class Dealer:
                 said = "a part would have no example; give numbers of at least 1, and fewer or larger parts."
             given = ", ".join(f"{key}={value}" for key, value in arguments.items() if key not in OURS)
             raise SettingError(
-                f"partitioner={self.name} cannot deal {len(held)} examples to {self.clients} clients with {given}: {said}"
+                f"partitioner={self.name} cannot deal {len(held)} examples to {self.clients} clients with {given or 'no settings'}: {said}"
             ) from error
         if len(parts) != self.clients:
             raise SettingError(
