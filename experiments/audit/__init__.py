@@ -4,6 +4,5 @@ scene      small runs with known clients, on the strategy, client app and checkp
 sabotage   faults that are put into the pipeline on purpose, from outside the product's code
 tested     one client's influence, with certainty; the noise and the masks of a scene against their laws
 attack     one canary guessed in many runs, many canaries guessed in one run: lower bounds on epsilon
-recorded   the same questions to a run that was made already, from its directory
 __main__   rows, which sabotage was caught, exit code, table and JSON
 """

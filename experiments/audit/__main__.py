@@ -3,8 +3,8 @@
 Runs the Flower strategy and client app and looks for what they give away beyond the statement: pairs of runs with the
 same secrets and one client in or out, the noise and the masks tested against their laws, and two attacks that bound epsilon
 from below. Then it puts five faults into the pipeline and checks that each is caught. Exit code 0: nothing was found; 1: the
-product is refuted, or the audit missed a fault; 3: inconclusive. `run=DIR` audits the directory of a run whose secrets were
-kept. What each test can and cannot see: docs/audit.md.
+product is refuted, or the audit missed a fault; 3: inconclusive.
+What each test can and cannot see: docs/audit.md.
 """
 
 import logging
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from experiments.audit.attack import attack_findings
-from experiments.audit.recorded import recorded_findings
 from experiments.audit.sabotage import CONTROLS, HALF_NOISE, Sabotage
 from experiments.audit.scene import Scene
 from experiments.audit.tested import COUPLED_SCENES, NOISE_SCENES, coupled_findings, noise_findings
@@ -45,12 +44,6 @@ class AuditSettings:
     """Keys of the command."""
 
     directory: str = setting("outputs/audit", "must not exist yet: audit.json goes there")
-    run_directory: str | None = setting(
-        None, "or run=DIR: audit the run in there instead, of run.keep_releases=true run.reproducible=true"
-    )
-    trust_code: bool = setting(
-        False, "whether code that the settings of that run name by import path may be executed"
-    )
     mechanisms: tuple[str, ...] = setting(
         ("optimal",), "families that are attacked, and looked at in a scene of their own", FAMILIES
     )
@@ -149,17 +142,13 @@ def audit(settings: AuditSettings) -> None:
     directory = Path(settings.directory)
     if directory.exists() or directory.is_symlink():
         raise RunDirectoryError(f"directory is {directory}, which exists already; name one that does not.")
-    if settings.run_directory is not None:
-        name, found = recorded_findings(Path(settings.run_directory), trust_code=settings.trust_code)
-        report = Report([Row(name, AS_SHIPPED, finding) for finding in found])
-    else:
-        logging.getLogger("server").setLevel(logging.WARNING)  # not a line for each of thousands of runs
-        logging.getLogger("client.app").setLevel(logging.CRITICAL)  # vectors that are not finite are meant
-        rows = list(product(settings.mechanisms, settings.seed))
-        for sabotage in sabotages:
-            with sabotage.patches():
-                rows += control(sabotage, settings.seed)
-        report = Report(rows, sabotages)
+    logging.getLogger("server").setLevel(logging.WARNING)  # not a line for each of thousands of runs
+    logging.getLogger("client.app").setLevel(logging.CRITICAL)  # vectors that are not finite are meant
+    rows = list(product(settings.mechanisms, settings.seed))
+    for sabotage in sabotages:
+        with sabotage.patches():
+            rows += control(sabotage, settings.seed)
+    report = Report(rows, sabotages)
     directory.mkdir(parents=True)
     document = report.as_document()
     RunDirectory(directory).write_json("audit.json", document)
@@ -207,14 +196,5 @@ def chosen(names: str | Sequence[str]) -> list[Sabotage]:
     return [known[name.replace("_", " ")] for name in asked]
 
 
-def in_full(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with `run=` written as the key it stands for: a run has a group of that name.
-
-    >>> in_full(["run=outputs/mine", "seed=1"])
-    ['run_directory=outputs/mine', 'seed=1']
-    """
-    return [f"run_directory={word[4:]}" if word.startswith("run=") else word for word in arguments]
-
-
 if __name__ == "__main__":
-    command.run(audit, "audit", AuditSettings, __doc__, in_full(sys.argv[1:]))
+    command.run(audit, "audit", AuditSettings, __doc__)

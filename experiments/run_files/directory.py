@@ -1,15 +1,11 @@
-"""The files of one run: their names, and how they are written and read. A directory that already holds a run is never written over.
-
-releases.bin, in the journal's format, has the noisy sum of every round for an audit (run.keep_releases). The statement
-covers it: the models follow from it. Who answered is not in it.
-"""
+"""The files of one run: their names, and how they are written and read. A directory that already holds a run is never overwritten."""
 
 import io
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,20 +15,17 @@ import numpy as np
 from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_odd_values
 from fedmf.errors import RunDirectoryError
-from server import journal
 from server.cohort import Roster
 from server.files import open_no_link, sync_folder, write_atomically
 from server.known_nodes import KnownNodes
-from server.state import Release
 
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
 MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.json"
 REPORT = "report.html"
 PROVENANCE = "provenance.json"
 ATTENDANCE = "attendance.json"
-RELEASES = "releases.bin"
 CHECKPOINT = "checkpoint"
-_A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, ATTENDANCE, MODEL, MODEL_INITIAL, RELEASES, CHECKPOINT)
+_A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, ATTENDANCE, MODEL, MODEL_INITIAL, CHECKPOINT)
 
 
 def refuse_unmakeable(name: str, path: Path) -> None:
@@ -257,42 +250,6 @@ def _fits(value: Any, kind: Any) -> bool:
         if kind is None
         else kind(value)
     )
-
-
-def restore_releases(directory: Path, replayed: Sequence[Release]) -> None:
-    """Begin the file, or complete it after a crash: a torn record goes, and what the journal has beyond the file is added."""
-    path = directory / RELEASES
-    kept = journal.read(path)
-    last = kept[-1].round if kept else 0
-    whole = path.with_name(f"{RELEASES}.new")  # both files are whole at every instant
-    whole.unlink(missing_ok=True)
-    for release in [*kept, *(release for release in replayed if release.round > last)]:
-        journal.append(whole, replace(release, answered=()))
-    if whole.exists():
-        whole.replace(path)
-        sync_folder(directory)
-
-
-def keep_release(directory: Path, release: Release) -> None:
-    """Append one release, and return when it is on disk."""
-    journal.append(directory / RELEASES, replace(release, answered=()))
-
-
-def read_releases(directory: Path) -> list[Release]:
-    """Return the releases of a run in order, one for each round from the first on.
-
-    Raises `RunDirectoryError` where none were kept, or one is missing.
-    """
-    path = directory / RELEASES
-    if not path.is_file():
-        raise RunDirectoryError(
-            f"{directory} holds no {RELEASES}; a run keeps its releases with run.keep_releases=true."
-        )
-    releases = journal.read(path)
-    numbers = [release.round for release in releases]
-    if numbers != list(range(1, len(numbers) + 1)):
-        raise RunDirectoryError(f"{path} holds the rounds {numbers}; each must be there once, in order.")
-    return releases
 
 
 def record_attendance(folder: Path, nodes: KnownNodes, roster: Roster) -> None:

@@ -24,8 +24,6 @@ from experiments.run_files.directory import (
     PRIVACY,
     SUMMARY,
     RunDirectory,
-    keep_release,
-    restore_releases,
 )
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
 from experiments.session.monitoring import Log
@@ -186,8 +184,6 @@ class Recorder:
             MECHANISM, mechanism_file(self._experiment.plan, self._experiment.misgivings)
         )
         self._state = state
-        if self._run.keep_releases:
-            restore_releases(self._directory.path, [release for _, release in replayed])
         for then, release in replayed:
             if release.round > recorded:
                 self._append(then, release, None)
@@ -204,8 +200,6 @@ class Recorder:
     def on_release(self, state: ServerState, release: Release) -> None:
         """Record one released round. Raises `DivergedError` when the model or its loss is no longer finite."""
         now = time.perf_counter()
-        if self._run.keep_releases:
-            keep_release(self._directory.path, release)
         self._append(state, release, now - self._last_release)
         self._last_release = now
         self._state = state

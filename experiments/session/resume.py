@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.run_files.directory import CHECKPOINT, CONFIG, METRICS, SUMMARY, RunDirectory, read_releases
+from experiments.run_files.directory import CHECKPOINT, CONFIG, METRICS, SUMMARY, RunDirectory
 from experiments.run_files.reader import (
     EXTENDED,
     LIMIT,
@@ -147,8 +147,6 @@ def begin(
     plan = experiment.plan
     part = plan.participation.parts[-1]
     _refuse_another_population(directory.path, plan)  # from which all that is calculated follows
-    if settings.run.keep_releases:
-        read_releases(directory.path)  # refused here, not once the run continues
     state = checkpoint.ended(plan, experiment.optimizer, EXTENDED)
     if state.round != part.first * plan.participation.rounds_per_epoch or not state.is_finite:
         raise RunDirectoryError(

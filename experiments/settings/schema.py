@@ -129,11 +129,6 @@ class RunSettings:
         False,
         "true: metrics.jsonl also holds the measured size of the values sent, which no noise covers; labelled",
     )
-    keep_releases: bool = setting(
-        False,
-        "true: releases.bin holds the noisy sum of every round, which the statement covers, for an "
-        "audit of the run; 4 bytes a parameter and round",
-    )
     evaluations: int = setting(
         20,
         "how many rounds are scored, evenly spread over the run, the last among them; a run of fewer "

@@ -8,7 +8,6 @@ import pytest
 
 import experiments.audit.__main__ as command
 import experiments.audit.attack as attacks
-import runs
 from experiments.audit.__main__ import (
     AS_SHIPPED,
     INCONCLUSIVE,
@@ -30,12 +29,6 @@ pytestmark = pytest.mark.long
 FINE = Finding("residual variance", 0.5, 1e-7, False, "p")
 REFUTES = Finding("residual variance", 0.0, 1e-7, True, "p")
 UNSURE = Finding("residual variance", 0.5, 1e-7, False, "p", is_inconclusive=True)
-SHORT = (
-    "population.cohort_size=5",
-    "population.rounds_per_epoch=4",
-    "model=logistic",
-    "run.keep_releases=true",
-)
 
 
 @pytest.fixture(autouse=True)
@@ -127,15 +120,6 @@ def test_names_that_are_not_known_are_an_error(tmp_path, capsys, override, words
     with pytest.raises(SettingError, match=words):
         run(tmp_path, capsys, override)
     assert not (tmp_path / "audit").exists()
-
-
-@pytest.mark.parametrize(("is_reproducible", "code"), [("true", 0), ("false", 3)])
-def test_a_run_that_was_made_is_audited_from_its_directory(tmp_path, capsys, is_reproducible, code):
-    own = ("population.epochs=2", f"run.reproducible={is_reproducible}")
-    made = runs.run(tmp_path / "run", *SHORT, *own)
-    found, document = run(tmp_path, capsys, *command.in_full([f"run={made}"]))
-    assert (found, "Inconclusive" in document["conclusion"]) == (code, code == 3)
-    assert [row["test"] for row in document["rows"]] == ["recorded model", "recorded sums", "recorded noise"]
 
 
 def test_every_mechanism_has_a_scene_in_which_every_client_takes_part_once_an_epoch():

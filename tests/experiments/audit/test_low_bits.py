@@ -12,12 +12,12 @@ import pytest
 
 from audit.sabotages import ESCAPES
 from experiments import run
-from experiments.run_files.directory import read_releases
 from fedmf.counting import continual_counter
 from fedmf.mechanisms.noise import NoiseRow, released
 from fedmf.normals import STEP
 from fedmf.randomness import SecretKey
 from plans import random_vector, small_plan
+from server.checkpoint import Checkpoint
 from server.state import begin_epoch, first_state, make_release, secrets_at
 
 D = 1 << 15
@@ -109,9 +109,23 @@ def test_later_rounds_tell_nothing_through_the_inverse_of_the_mechanism(takes_pa
 
 OVERRIDES = [
     "dataset=by_user_npz", "model=mlp", "population.rounds_per_epoch=1", "population.epochs=1", "clipping.linf_norm=0.05",
-    "compression.keep_probability=1", "run.keep_releases=true", "seed=5", "mechanism=independent", "run.evaluations=1",
+    "compression.keep_probability=1", "seed=5", "mechanism=independent", "run.evaluations=1",
     "client.learning_rate=0.1",
 ]  # fmt: skip
+
+
+def first_release(*overrides):
+    """Run, and return the noisy sum of the first round as it was committed."""
+    found = []
+
+    def commit(checkpoint, release, real=Checkpoint.commit):
+        found.append(release.noisy_sum.astype(float))
+        real(checkpoint, release)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Checkpoint, "commit", commit)
+        run(*OVERRIDES, *overrides)
+    return found[0]
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +144,7 @@ def cohorts(tmp_path_factory):
             f"population.cohort_size={clients}",
             f"run.directory={folder}/{file.stem}",
         ]
-        result = run(*OVERRIDES, *own, "privacy.epsilon=null", "privacy.noise_multiplier=0")
-        sums.append(read_releases(result.directory)[0].noisy_sum.astype(float))
+        sums.append(first_release(*own, "privacy.epsilon=null", "privacy.noise_multiplier=0"))
     return folder, files, sums
 
 
@@ -147,8 +160,7 @@ def test_a_private_run_tells_nothing_of_a_client(cohorts, takes_part, patches):
         "privacy.epsilon=0.5",
     )
     with patches():
-        run(*OVERRIDES, *own, f"run.directory={directory}")
-    noisy = read_releases(directory)[0].noisy_sum.astype(float)
+        noisy = first_release(*own, f"run.directory={directory}")
     sigma = run.load(directory).summary["sigma"]
     even = len(noisy) // 2 * 2
     check(
