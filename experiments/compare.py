@@ -22,7 +22,7 @@ from client.metric_names import ALWAYS
 from experiments.cli import command, output
 from experiments.pages.figures import COLOURS, LinePlot, Series
 from experiments.pages.page import PLOTS, Page, Section, Table, write_page
-from experiments.pages.wording import Estimate, bound, estimate, number, text_of, unit_of
+from experiments.pages.wording import Estimate, bound, estimate, holds_for, number, text_of, unit_of
 from experiments.run_files.directory import CONFIG, METRICS, PRIVACY, SUMMARY
 from experiments.run_files.reader import REPETITION, Run, is_finished, read_run, without
 from experiments.settings.values import PRINTED, Output
@@ -34,7 +34,6 @@ from server.files import write_output
 CSV, PAGE = "compare.csv", "compare.html"
 CLAIMS = ("delta", "unit_of_privacy", "adjacency")
 MOST_LINES = len(COLOURS)
-SAME = 0.01  # values closer than this share are one: a calibration ends close to its target, not on it
 EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
 KEEP = "compression.keep_probability"
 # What accuracy is drawn against: (words, key of the summary, the settings that it follows from: the first of these in which
@@ -258,13 +257,8 @@ def comparison_page(compared: Comparison) -> Page:
 def claims(groups: Sequence[Group]) -> Iterator[str]:
     """Yield for whom the epsilons of the runs hold, and where the rest is; nothing where no run has an epsilon."""
     if any(run.summary.get("epsilon") is not None for group in groups for run in group.runs):
-        delta, unit, adjacency = (
-            " or ".join(sorted({group.row[name] for group in groups})) for name in CLAIMS
-        )
-        yield (
-            f"Epsilon holds at delta = {delta}, for {unit}, under {text_of('adjacency', adjacency)} adjacency; what it covers "
-            f"and what not is in each run's {PRIVACY}."
-        )
+        values = (" or ".join(sorted({group.row[name] for group in groups})) for name in CLAIMS)
+        yield f"Epsilon holds {holds_for(*values)}; what it covers and what not is in each run's {PRIVACY}."
 
 
 def warnings(groups: Sequence[Group]) -> Iterator[str]:
@@ -335,7 +329,8 @@ def measured_sections(groups: Sequence[Group]) -> Iterator[Section]:
         means = [(group, estimate([run.summary.get(name) for run in group.runs])) for group in groups]
         points = [(group, mean.mean) for group, mean in means if mean and mean.mean > 0]
         values = [x for _, x in points]
-        if max(values, default=0) <= (1 + SAME) * min(values, default=0):
+        # Values within one percent are one: a calibration ends close to its target, not on it.
+        if max(values, default=0) <= 1.01 * min(values, default=0):
             continue
         caused = next((keys for keys in causes if any(key in groups[0].settings for key in keys)), ())
         lines: dict[str, dict[float, Estimate]] = defaultdict(dict)
@@ -355,28 +350,33 @@ def measured_sections(groups: Sequence[Group]) -> Iterator[Section]:
 
 def by_round_section(groups: Sequence[Group]) -> Section:
     """Return accuracy by round, in the rounds at which all runs of a group were scored."""
-    lines: dict[str, dict[float, Estimate]] = defaultdict(dict)
+    lines: dict[str, Mapping[float, Estimate]] = {}
     for group in groups:
         columns = [dict(zip(*run.column("accuracy"), strict=True)) for run in group.runs]
-        for place in columns[0]:
-            if (mean := estimate([column.get(place) for column in columns])) is not None:
-                lines[label(group.settings)][place] = mean
+        means = {place: estimate([column.get(place) for column in columns]) for place in columns[0]}
+        lines[label(group.settings)] = {place: mean for place, mean in means.items() if mean}
     return _accuracy_section("by round", lines, f"From {METRICS}: accuracy.")
 
 
 def _accuracy_section(against: str, lines: Lines, end: str, **options: Any) -> Section:
     """Return accuracy by round or against something, a line for each name, of many lines the best."""
-    title, series = f"Accuracy {against}", []
-    for name, points in lines.items():
-        xs = sorted(points)
-        errors = [100 * (points[x].error or 0.0) for x in xs]
-        series.append(Series(name, xs, [100 * points[x].mean for x in xs], errors))
+    title = f"Accuracy {against}"
+    series = [
+        Series(
+            name,
+            sorted(points),
+            [100 * points[x].mean for x in sorted(points)],
+            [100 * (points[x].error or 0.0) for x in sorted(points)],
+        )
+        for name, points in lines.items()
+        if points
+    ]
     if not series:
         return Section(title, [f"No {METRICS} contains a round with a value of accuracy."])
     best = sorted(series, key=lambda line: -max(line.y))[:MOST_LINES]
-    shown = f"{len(best)} of {len(series)} lines, those that get highest. " if len(best) < len(series) else ""
-    caption = f"{title}, mean and standard error over seeds. {shown}{end}"
     drawn = [line for line in series if line in best]
+    shown = "" if drawn == series else f"{len(drawn)} of {len(series)} lines, those that get highest. "
+    caption = f"{title}, mean and standard error over seeds. {shown}{end}"
     plot = LinePlot(title.lower().replace(" ", "_"), caption, drawn, "test accuracy (%)", **options)
     return Section(title, plot=plot)
 

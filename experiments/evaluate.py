@@ -72,9 +72,12 @@ def evaluate(settings: EvaluateSettings) -> None:
     loss = own.get("client", {}).get("loss", "cross_entropy")
     chosen = {group: with_given(own[group], getattr(settings, group)) for group in ("dataset", "model")}
     if not settings.trust_code:
-        named = [settings.dataset.name, settings.model.name, *(settings.metrics or ())]
-        code = {**chosen, "client": {"loss": loss}, "metrics": entries}
-        refuse_code(directory, code, given=named, consent="trust_code=true")
+        refuse_code(
+            directory,
+            {**chosen, "client": {"loss": loss}, "metrics": entries},
+            given=[settings.dataset.name, settings.model.name, *(settings.metrics or ())],
+            consent="trust_code=true",
+        )
     dataset = load_dataset(chosen["dataset"], chosen["model"]["name"])
     print_notes(dataset)
     model = load_model(directory, chosen["model"], dataset, recorded_seed(own))

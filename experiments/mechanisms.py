@@ -1,11 +1,10 @@
 """Compare factorizations of a workload: `python -m experiments.mechanisms rounds=1024`.
 
 Prints sensitivity, root loss, errors, memory and the CPU time of the design of every family, and its loss over a lower
-bound that holds for every factorization with equal noise in every epoch. `workload=momentum momentum=0.9` and
-`schedule=cooldown` choose another workload; the optimum for prefix sums, with the momentum as post-processing, is then
-listed too. `epochs=8 workload=run` compares whole runs, in which the noise restarts every epoch and the model continues:
-each epoch's mechanism is fitted to its own rounds and all later ones, and the optimum of one epoch alone is listed too.
-With `workload=prefix_sum` or `workload=momentum` all families are fitted to one epoch, and costed on the run.
+bound that holds for every factorization with equal noise in every epoch. All are costed on the run that `epochs`, `momentum`
+and `schedule` describe, in which the noise restarts every epoch and the model continues. `workload` is what they are fitted
+to, as in simulate: `run` to each epoch's own rounds and all later ones, `prefix_sum` and `momentum` to one epoch alone at a
+constant learning rate. With all families, the optima of one epoch alone are listed too.
 `families=[optimal,mine:FAMILY]` compares chosen families, a custom one by its import path. `export=DIR` writes
 DIR/FAMILY.npz with the dense encoder, decoder and the output of the stream itself, with a leading axis for several
 epochs.
@@ -33,7 +32,6 @@ from fedmf.mechanisms import (
     RunFactorization,
     Workload,
     momentum,
-    prefix_sum,
     run_lower_bound,
 )
 from fedmf.mechanisms.family import resolve
@@ -49,15 +47,13 @@ class MechanismsSettings:
     """Keys of the command; null families are all that suit the size, null buffers each family's choice."""
 
     rounds: int = setting(1024, "T, rounds of an epoch")
-    epochs: int = setting(1, "E, epochs of the run: the noise restarts in each of them, the model goes on")
+    epochs: int = setting(1, "E, epochs of the run: the noise restarts in each of them, the model continues")
     workload: WorkloadName = setting(
         "prefix_sum",
-        "what families are fitted to, one epoch alone, or each epoch and all rounds behind it",
+        "what families are fitted to: one epoch alone, or each epoch and all later rounds",
     )
-    momentum: float = setting(0.0, "beta of the server's optimizer in [0, 1), with workload=momentum or run")
-    schedule: str = setting(
-        "constant", "learning rates over the whole run, not with workload=prefix_sum", SCHEDULES
-    )
+    momentum: float = setting(0.0, "beta of the server's optimizer, in [0, 1)")
+    schedule: str = setting("constant", "learning rates over the whole run", SCHEDULES)
     families: tuple[str, ...] | None = setting(
         None, "what is compared, such as [optimal,blt,mine:FAMILY]; null: all that suit the size", FAMILIES
     )
@@ -73,17 +69,6 @@ class MechanismsSettings:
 
     def __post_init__(self) -> None:
         check_at_least("epochs", self.epochs, 1)
-        is_plain = self.schedule == "constant"
-        fits = {
-            "prefix_sum": is_plain and self.momentum == 0,
-            "momentum": is_plain or self.epochs == 1,
-            "run": True,
-        }
-        if not fits[self.workload]:
-            raise SettingError(
-                f"momentum is {self.momentum} and schedule {self.schedule} with workload={self.workload} and "
-                f"{self.epochs} epochs; choose workload=run (or workload=momentum with one epoch)."
-            )
         if self.export is not None and self.epochs * self.rounds**2 > MOST_EXPORTED**2:
             raise SettingError(
                 f"rounds is {self.rounds} and epochs {self.epochs}; dense matrices of at most {MOST_EXPORTED} rounds are "
@@ -116,37 +101,35 @@ def designs(
 ) -> Iterator[tuple[str, RunFactorization]]:
     """Yield the families asked for, or all that suit the size, by name, all costed on the same `workloads`.
 
-    `workload=run` fits each epoch's mechanism to its own rounds and all that follow. `workload=prefix_sum` and
-    `workload=momentum` are the papers' designs: fitted to one epoch alone, the same in every epoch. With one epoch
-    there is no difference; with more, only the noise restarts: model, momentum and schedule continue.
+    `workload=run` fits each epoch's mechanism to its own rounds and all later ones. `workload=prefix_sum` and
+    `workload=momentum` are the papers' designs: fitted to one epoch alone, the same in every epoch.
 
-    With all families comes what the optimum of one epoch costs on this workload: that of prefix sums, and that of the
-    momentum at a constant learning rate.
+    With all families comes what the optima of one epoch alone cost on these workloads, where they are others.
     """
-    # Nothing follows the last epoch, whose rates all have.
-    alone = None if settings.workload == "run" and settings.epochs > 1 else workloads[-1]
+    alone = {
+        f"optimal_for_{name}": momentum(settings.rounds, beta)
+        for name, beta in {"prefix_sum": 0.0, "momentum": settings.momentum}.items()
+    }
+    fitted_to = alone.get(f"optimal_for_{settings.workload}")
     chosen = _chosen(settings.families, workloads[0])
     # Where no family has buffers, the first one says so.
     with_buffers = [family for family in chosen if "buffers" in family.settings] or chosen
     for family in chosen:
-        given = (
-            {} if settings.buffers is None or family not in with_buffers else {"buffers": settings.buffers}
-        )
-        yield family.name, fit(family, workloads, alone, **given)
+        is_given = settings.buffers is not None and family in with_buffers
+        given = {"buffers": settings.buffers} if is_given else {}
+        yield family.name, fit(family, workloads, fitted_to, **given)
     if settings.families is None:
-        optimal = resolve("optimal")
-        if (epoch := prefix_sum(settings.rounds)) != alone:
-            yield "optimal_for_prefix_sum", fit(optimal, workloads, epoch)
-        if settings.momentum and (epoch := momentum(settings.rounds, settings.momentum)) != alone:
-            yield "optimal_for_momentum", fit(optimal, workloads, epoch)
+        listed = [workloads if fitted_to is None else (fitted_to,)]
+        for name, epoch in alone.items():
+            if (epoch,) not in listed:
+                listed.append((epoch,))
+                yield name, fit(resolve("optimal"), workloads, epoch)
 
 
 def _chosen(names: Sequence[str] | None, workload: Workload) -> list[Family]:
     """Return the families named, in order and once, or all that suit the size."""
     if names is None:
         return [family for family in map(resolve, FAMILIES) if family.suits(workload)]
-    if not names:
-        raise SettingError("families is empty; name at least one, or leave it out for all.")
     families = [find_family(name, "families") for name in dict.fromkeys(names)]
     found = [family.name for family in families]
     if len({*found}) < len(found):  # two would share a row and a file

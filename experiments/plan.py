@@ -17,12 +17,13 @@ reads the run's data set and prints the plan that the run would follow, without 
 document's `warnings`.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from experiments.cli import command, output
-from experiments.pages.wording import text_of, words_of
+from experiments.pages.wording import bound, holds_for, text_of, words_of
 from experiments.settings.factorization import (
     MechanismSettings,
     factorize,
@@ -45,13 +46,12 @@ from fedmf.accounting import (
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.checks import check_at_least
 from fedmf.choices import ACCOUNTANTS, ADJACENCIES, ROTATIONS
-from fedmf.errors import ParticipationError, SettingError
+from fedmf.errors import ParticipationError
 from fedmf.mechanisms import design_run, prefix_sum
 from fedmf.outlook import about_run, misgivings, noise_of_run
 from fedmf.participation import Participation, rounds_that_fit
 from fedmf.plan import Compression, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed
-from fedmf.rounding import rounded_up
 from fedmf.setting import REQUIRED, setting
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
@@ -66,7 +66,6 @@ UNKNOWN = (
     "floating_point", "uplink_bytes_per_client", "mean_noise_std", "rms_error", "last_error", "independent_rms_error",
     "lowest_rms_error", "model_noise_std", "noise_over_signal",
 )  # fmt: skip
-SHARED = {"mechanism", "output"}  # in both forms
 
 
 @dataclass(frozen=True)
@@ -125,41 +124,47 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
     privacy = PrivacyTarget(
         settings.delta, settings.noise_multiplier, settings.epsilon, settings.adjacency, settings.accountant
     )
-    compression = Compression(settings.keep_probability, settings.rotation)
+    keep, orders = settings.keep_probability, settings.orders or ()
     clients, cohort_size, dimension = settings.clients, settings.cohort_size, settings.dimension
-    rounds, problems, orders = settings.rounds_per_epoch, [], settings.orders or ()
+    rounds, problems = settings.rounds_per_epoch, []
     if clients and cohort_size:
         try:
             rounds = rounds_that_fit(clients, cohort_size, rounds)
         except ParticipationError as error:
             problems = [str(error)]
-    if dimension and cohort_size and rounds and not problems and _is_short(settings, rounds):
-        plan = make_plan(
-            dimension=dimension,
-            participation=Participation(
-                clients or cohort_size * rounds, cohort_size, rounds, settings.epochs
-            ),
-            compression=compression,
-            bounds=make_bounds(
-                l2_norm=1.0,
-                linf_norm=settings.linf_over_l2,
+    if dimension and cohort_size and rounds and not problems:
+        name, total = settings.mechanism.name, rounds * settings.epochs
+        if total <= MOST_ROUNDS and find_family(name).suits(prefix_sum(rounds)):
+            compression = Compression(keep, settings.rotation)
+            plan = make_plan(
                 dimension=dimension,
-                cohort_size=cohort_size,
+                participation=Participation(
+                    clients or cohort_size * rounds, cohort_size, rounds, settings.epochs
+                ),
                 compression=compression,
-            ),
-            privacy=privacy,
-            factorization=factorize(
-                settings.mechanism.name,
-                "run",
-                rounds,
-                settings.epochs,
-                beta=settings.momentum,
-                schedule="constant",
-            ),
-            seed=PublicSeed(0),
+                bounds=make_bounds(
+                    l2_norm=1.0,
+                    linf_norm=settings.linf_over_l2,
+                    dimension=dimension,
+                    cohort_size=cohort_size,
+                    compression=compression,
+                ),
+                privacy=privacy,
+                factorization=factorize(
+                    name,
+                    "run",
+                    rounds,
+                    settings.epochs,
+                    beta=settings.momentum,
+                    schedule="constant",
+                ),
+                seed=PublicSeed(0),
+            )
+            return of_plan(plan, UNIT, misgivings(plan), orders=orders)
+        messages.info(
+            f"the error in the model is not computed: {total} rounds are too many for {name} in a plan"
         )
-        return of_plan(plan, UNIT, misgivings(plan), orders=orders)
-    keep, noise, ratio = settings.keep_probability, settings.noise_multiplier, 1.0
+    noise, ratio = settings.noise_multiplier, 1.0
     if keep < 1 or settings.linf_over_l2:  # without a mask it does not count
         ratio = resolve_linf_ratio(settings.linf_over_l2, dimension, cohort_size, rotation=settings.rotation)
     if noise is None:
@@ -185,11 +190,11 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
         rounds_per_epoch=None if problems else rounds,
         calibrate=None,
     )
-    sent = dimension and value_bytes(padded_dimension(dimension, settings.rotation), keep, "float32")
-    spread = cohort_size and mean_noise_std(noise, keep_probability=keep, cohort_size=cohort_size)
     return document | {
-        "uplink_bytes_per_client": sent,
-        "mean_noise_std": spread,
+        "uplink_bytes_per_client": dimension
+        and value_bytes(padded_dimension(dimension, settings.rotation), keep, "float32"),
+        "mean_noise_std": cohort_size
+        and mean_noise_std(noise, keep_probability=keep, cohort_size=cohort_size),
         "feasible": not problems,
         "warnings": [*problems, *warnings],
     }
@@ -295,22 +300,6 @@ def _cost(
     }
 
 
-def _is_short(settings: PlanSettings, rounds: int) -> bool:
-    """Return whether the mechanism can be designed in the time of a plan; log where it cannot."""
-    name, total = settings.mechanism.name, rounds * settings.epochs
-    is_short = total <= MOST_ROUNDS and find_family(name).suits(prefix_sum(rounds))
-    if not is_short:
-        messages.info(
-            f"the error in the model is not computed: {total} rounds are too many for {name} in a plan"
-        )
-    return is_short
-
-
-def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Print the plan from figures, or from the settings of a run."""
-    command.run_form(pick_form, "plan", __doc__, argv)
-
-
 def plan(settings: "PlanSettings | Settings") -> None:
     """Print the plan that `settings` describe to stdout, and its warnings to stderr."""
     document = from_figures(settings) if isinstance(settings, PlanSettings) else from_run(settings)
@@ -319,36 +308,28 @@ def plan(settings: "PlanSettings | Settings") -> None:
     output.show(settings.output, document, lambda: print_text(document))
 
 
-def pick_form(overrides: Sequence[str]) -> command.Form:
-    """Return how the plan is asked for: from figures, or from a run's own settings.
+def main(argv: Sequence[str]) -> NoReturn:
+    """Print the plan from figures, or from the settings of a run where one of these is given, such as model=mlp.
 
-    Raises `SettingError` where a figure and a setting of a run are given.
+    A figure next to a setting of a run is an error: the numbers of clients and parameters follow from the run's data
+    and model.
     """
-    keys = {text: text.lstrip("+~").partition("=")[0].partition(".")[0] for text in overrides}
-    figures = {item.name for item in fields(PlanSettings)} - SHARED
-    of_figures = [text for text, key in keys.items() if key in figures]
-    if keys.keys() - of_figures:
-        from experiments.settings.schema import Settings  # imports the client's settings, which take a moment
+    from experiments.settings.schema import Settings  # imports the client's settings, which take a moment
 
-        groups = {item.name for item in fields(Settings)} - SHARED | {"experiment", "hydra"}
-        of_a_run = [text for text, key in keys.items() if key in groups]
-        if of_figures and of_a_run:
-            raise SettingError(
-                f"{of_figures[0]} is a figure of a plan and {of_a_run[0]} a setting of a run; give figures only, or "
-                "settings of a run only, from whose data and model the numbers of clients and parameters follow."
-            )
-        if of_a_run:
-            return command.Form(plan, "config", Settings)
-    return command.Form(plan, "plan", PlanSettings)
+    keys = {text.lstrip("+~").partition("=")[0].partition(".")[0] for text in argv}
+    of_a_run = {item.name for item in fields(Settings)} | {"experiment", "hydra"}
+    if keys & of_a_run - {"mechanism", "output"}:  # which figures have too
+        command.run(plan, "simulate", Settings, __doc__, argv)
+    command.run(plan, "plan", PlanSettings, __doc__, argv)
 
 
 def print_text(document: dict[str, Any]) -> None:
     """Print the plan: epsilon with all that it holds for, and every figure."""
     how = TIGHT if document["accountant"] == "tight" else f"{document['accountant']} accountant"
     claim = (
-        f"epsilon = {rounded_up(document['epsilon'])} at delta = {rounded_up(document['delta'])} "
-        f"({'exact' if document['epsilon_exact'] else how}), unit of privacy: {document['unit_of_privacy']}, adjacency "
-        f"{document['adjacency']}; epochs (one participation each): {document['epochs']}. "
+        f"epsilon = {bound(document['epsilon'])} "
+        f"{holds_for(document['delta'], document['unit_of_privacy'], document['adjacency'])} "
+        f"({'exact' if document['epsilon_exact'] else how}); epochs (one participation each): {document['epochs']}. "
         f"Not covered: {'; '.join(document['not_covered'])}."
     )
     output.console().print(
@@ -363,4 +344,4 @@ def print_text(document: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from experiments import INTERRUPTED, ending_signals
 from experiments.cli.console import STOPPED, USER_MISTAKE, ending_quietly
@@ -18,14 +18,6 @@ from experiments.settings.log import messages, stderr_handler
 from fedmf.errors import FedmfError, RunStoppedError
 
 T = TypeVar("T")
-
-
-class Form(NamedTuple):
-    """One way to give a command's settings: what is composed as `name` and the frozen dataclass `settings`, for `function`."""
-
-    function: Callable[[Any], object]
-    name: str
-    settings: type
 
 
 def run(
@@ -39,23 +31,12 @@ def run(
 
     `settings` is the frozen dataclass that `function` is given, composed as `name`; `doc` is what --help prints first.
     """
-    run_form(lambda overrides: Form(function, name, settings), name, doc, argv)
-
-
-def run_form(
-    pick: Callable[[Sequence[str]], Form],
-    command: str,
-    doc: str | None = None,
-    argv: Sequence[str] | None = None,
-) -> NoReturn:
-    """Run a command whose settings can be given in several forms, as `run` does; `pick` chooses by the arguments."""
     arguments = list(sys.argv[1:] if argv is None else argv)
 
     def action() -> None:
-        if not show_help(command, doc, arguments):
+        if not show_help(name, doc, arguments):
             check_no_flags(arguments)
-            form = pick(arguments)
-            form.function(compose(form.name, arguments, form.settings))
+            function(compose(name, arguments, settings))
 
     logging.basicConfig(handlers=[stderr_handler("%(message)s")], level=logging.INFO)
     end_with(lambda: guard(action))

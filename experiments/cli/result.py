@@ -5,18 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.cli import output
-from experiments.pages.wording import times_less
+from experiments.pages.wording import bound, holds_for, times_less
 from experiments.run_files.directory import PRIVACY, REPORT
 from experiments.run_files.reader import Run
 from experiments.settings.values import Output
 from fedmf.accounting.caveats import LARGEST
-from fedmf.rounding import rounded_up
 from fedmf.statement import SECRETS_FROM_SYSTEM, counted
-
-_RELATIONS = {
-    "zero_out": "zero-out adjacency",
-    "replace": "replacement adjacency",
-}
 
 
 def show(form: Output, run: Run) -> None:
@@ -52,10 +46,10 @@ def statement_lines(run: Run) -> tuple[str, str, str]:
 
 def _claim(privacy: dict[str, Any]) -> str:
     """Return epsilon, delta, unit and adjacency in one sentence, no better than the statement has them."""
-    whose = f"for {privacy['unit_of_privacy']}, under {_RELATIONS[privacy['adjacency']]}"
+    whose = holds_for(privacy["delta"], privacy["unit_of_privacy"], privacy["adjacency"])
     if privacy["epsilon"] is None:
-        return f"This run is NOT private: it adds no noise, so that epsilon is infinite, {whose}."
-    claim = f"epsilon = {rounded_up(privacy['epsilon'])} at delta = {rounded_up(privacy['delta'])}, {whose}"
+        return f"This run is NOT private: it adds no noise, so that epsilon is infinite {whose}."
+    claim = f"epsilon = {bound(privacy['epsilon'])} {whose}"
     if privacy["accountant"] == "tight" and privacy["epsilon_exact"] is None:
         claim += "; by this project's own bound, which is not refereed"
     if privacy["secrets"] == SECRETS_FROM_SYSTEM and not privacy["private"]:

@@ -4,22 +4,18 @@ import io
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from server.files import write_output
-
 # Okabe and Ito's palette: colour-blind readers can distinguish it; dashes and markers distinguish lines in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "font.size": 10,
+# Letters of an SVG are outlines: it looks the same without our font.
+STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -27,10 +23,6 @@ STYLE: dict[str, Any] = {
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
     "legend.frameon": False,
-}
-# Letters of an SVG are outlines: it looks the same without our font.
-LINES: Any = {
-    **STYLE,
     "font.size": 7,
     "legend.fontsize": 6.5,
     "lines.linewidth": 1,
@@ -39,18 +31,8 @@ LINES: Any = {
     "svg.hashsalt": "fedmf",
 }
 WIDTH, HEIGHT = 3.25, 2.0  # inches, without a legend
-LETTERS = 54  # of a line of the legend
-MARKED = 8  # points of a line that have a marker, and as many errors are drawn
-DOTS = 300  # of a PNG, an inch
 # Without what differs from one time, machine or version to another.
 UNDATED = {"svg": dict.fromkeys(("Date", "Creator", "Format", "Type")), "png": {"Software": None}}
-
-
-def save(figure: Figure, path: Path, dots: float) -> None:
-    """Write a figure as PNG, whole or not at all; a link at `path` is replaced. `dots`: pixels an inch."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dots)
-    write_output(path, buffer.getvalue())
 
 
 class Series(NamedTuple):
@@ -80,12 +62,12 @@ class LinePlot:
 
     def figure(self) -> Figure:
         """Return the plot, with a legend below where it has more than one line."""
-        labels = [textwrap.fill(line.label.replace(" = ", "\u00a0=\u00a0"), LETTERS) for line in self.series]
+        labels = [textwrap.fill(line.label.replace(" = ", "\u00a0=\u00a0"), width=54) for line in self.series]
         rows = sum(label.count("\n") + 1 for label in labels) if len(labels) > 1 else 0
         figure = Figure((WIDTH, HEIGHT + 0.14 * rows), layout="constrained")
         axes = figure.add_subplot(xlabel=self.x_label, ylabel=self.y_label)
         for place, (label, line) in enumerate(zip(labels, self.series, strict=True)):
-            few = max(1, len(line.x) // MARKED)
+            few = max(1, len(line.x) // 8)  # about eight points have a marker, and an error
             axes.errorbar(
                 line.x,
                 line.y,
@@ -118,6 +100,6 @@ class LinePlot:
 def rendered(plot: LinePlot, form: str) -> bytes:
     """Return a plot as a file, svg or png."""
     buffer = io.BytesIO()
-    with matplotlib.rc_context(LINES):
-        plot.figure().savefig(buffer, format=form, dpi=DOTS, metadata=UNDATED[form])
+    with matplotlib.rc_context(STYLE):
+        plot.figure().savefig(buffer, format=form, dpi=300, metadata=UNDATED[form])
     return buffer.getvalue()

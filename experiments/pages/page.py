@@ -19,15 +19,13 @@ from experiments.run_files.directory import refuse_unmakeable
 from experiments.settings.recorded import flattened
 from server.files import write_output
 
-SOURCE = "from"  # header of the column that names files
 # The setting `plots` of a command.
 PLOTS = "a folder: every plot of the page also as PNG and SVG, as wide as a column of a paper; null: on the page only"
-IN_WORDS = ("paragraph", "provenance")  # of the statement: in other sections of the page
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a header; `numbers` are the columns set right-aligned, a last column headed `SOURCE` names files."""
+    """Rows of text under a header; `numbers` are the columns set right-aligned, a last column headed "from" names files."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -62,18 +60,18 @@ def table_of(
 ) -> Table:
     """Return documents of one kind field by field, differing values next to each other: words, value, file and key.
 
-    Lists of sentences are left out: they are elsewhere on the page. `metrics` are entries of metrics by name.
+    Sentences and provenance are left out: they are in other sections. `metrics` are entries of metrics by name.
     """
     values: dict[str, dict[str, None]] = {}
     for key, value in chain.from_iterable(map(flattened, documents)):
         are_sentences = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        if not are_sentences and not key.startswith(IN_WORDS):
+        if not are_sentences and not key.startswith(("paragraph", "provenance")):
             values.setdefault(key, {})[text_of(key, value)] = None
     rows = [
         (words_of(key, (metrics or {}).get(key, "")), ", ".join(texts), f"{file}: {key}")
         for key, texts in values.items()
     ]
-    return Table(("field", "value", SOURCE), rows)
+    return Table(("field", "value", "from"), rows)
 
 
 def write_page(page: Page, file: Path, plots: str | None = None) -> list[Path]:
@@ -81,12 +79,15 @@ def write_page(page: Page, file: Path, plots: str | None = None) -> list[Path]:
 
     Raises `RunDirectoryError`, before anything is written, where the folder cannot be made.
     """
-    files: dict[Path, LinePlot] = {}
+    files = {
+        Path(plots) / f"{section.plot.name}.{form}": section.plot
+        for section in page.sections
+        for form in ("png", "svg")
+        if section.plot and plots is not None
+    }
     if plots is not None:
-        refuse_unmakeable("plots", folder := Path(plots))
-        drawn = [section.plot for section in page.sections if section.plot]
-        files = {folder / f"{plot.name}.{form}": plot for plot in drawn for form in ("png", "svg")}
-        folder.mkdir(parents=True, exist_ok=True)
+        refuse_unmakeable("plots", Path(plots))
+        Path(plots).mkdir(parents=True, exist_ok=True)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -11,7 +11,16 @@ from rich.filesize import decimal
 from client.metric_names import ALWAYS
 from experiments.pages.figures import LinePlot, Series
 from experiments.pages.page import Page, Section, table_of, write_page
-from experiments.pages.wording import bound, number, text_of, times, times_less, unit_of, words_of
+from experiments.pages.wording import (
+    bound,
+    holds_for,
+    number,
+    text_of,
+    times,
+    times_less,
+    unit_of,
+    words_of,
+)
 from experiments.run_files.directory import (
     ATTENDANCE,
     CONFIG,
@@ -47,12 +56,12 @@ def run_page(run: Run) -> Page:
         by_round_section(run, "epsilon"),
         privacy_section(run.privacy),
         *(by_round_section(run, name) for name in ("loss", *run.further_metrics)),
-        noise_section(run),
+        *([noise_section(run)] if run.mechanism else []),
         bytes_section(run),
         Section("Summary", table=table_of([run.summary], SUMMARY, run.further_metrics)),
         Section("The privacy statement field by field", table=table_of([run.privacy], PRIVACY)),
         *attendance_sections(run),
-        provenance_section(run),
+        *provenance_sections(run),
         settings_section(run.config),
     ]
     rounds, cohort, clients = (number(run.summary.get(key)) for key in ("rounds", "cohort_size", "clients"))
@@ -104,10 +113,9 @@ def key_figures(run: Run) -> Iterator[tuple[str, str, Sequence[str]]]:
 
 
 def claim(run: Run) -> str:
-    """Return at which delta and whom a run's epsilon protects, and where the rest is."""
-    unit, adjacency = (text_of(key, run.privacy.get(key)) for key in ("unit_of_privacy", "adjacency"))
-    delta = bound(run.summary.get("delta"))
-    return f'at delta = {delta} ({unit}, {adjacency} adjacency; what it covers is under "What is private")'
+    """Return for whom a run's epsilon holds, and where the rest is."""
+    known = (run.privacy.get(key) for key in ("unit_of_privacy", "adjacency"))
+    return f'{holds_for(run.summary.get("delta"), *known)}; what it covers is under "What is private"'
 
 
 def by_round_section(run: Run, name: str) -> Section:
@@ -118,11 +126,10 @@ def by_round_section(run: Run, name: str) -> Section:
         return Section(title, [f"{METRICS} contains no round with a value of {name}."])
     words, unit = words_of(name, run.further_metrics.get(name, "")), unit_of(name)
     caption = f"{words[0].upper()}{words[1:]} after round {rounds[-1]:,}: {text_of(name, values[-1])}. From {METRICS}: {name}."
-    if name == "epsilon":
-        caption = f"{caption} It holds {claim(run)}. An epoch that has begun counts whole."
+    held = f" It holds {claim(run)}. An epoch that has begun counts whole." if name == "epsilon" else ""
     plot = LinePlot(
         f"{name}_by_round",
-        caption,
+        caption + held,
         [Series(name, rounds, [100 * value for value in values] if unit == "%" else values)],
         f"{name} ({unit})" if unit else name,
         steps=name == "epsilon",
@@ -150,9 +157,7 @@ def noise_section(run: Run) -> Section:
     `update_noise_std`, z Delta_2/(gamma n), they are those of the sum of all mean updates so far. A run that ended early
     shows the rounds that it released: its noise was designed for more.
     """
-    title, mechanism, released = "Noise against independent noise", run.mechanism, run.summary["rounds"]
-    if not mechanism:
-        return Section(title, [f"The run directory has no {MECHANISM}: nothing to compare."])
+    mechanism, released = run.mechanism, run.summary["rounds"]
     scale = mechanism.get("update_noise_std") or 1.0
     own, independent = (
         [scale * error for error in mechanism[f"{name}per_round_error"][:released]]
@@ -167,8 +172,8 @@ def noise_section(run: Run) -> Section:
     series = [Series(family, rounds, own), Series("independent", rounds, independent)]
     least = mechanism.get("lowest_rms_error")
     if least is not None and released == len(mechanism["per_round_error"]):
-        label = "least root mean square with equal noise in every epoch"
-        series.append(Series(label, rounds, [scale * least] * len(own)))
+        lowest = [scale * least] * len(own)
+        series.append(Series("least root mean square with equal noise in every epoch", rounds, lowest))
     mean, other = (math.hypot(*errors) / len(errors) ** 0.5 for errors in (own, independent))
     caption = (
         f"Standard deviation of the noise on each coordinate of the accumulated updates. Root mean square over the run: "
@@ -176,7 +181,8 @@ def noise_section(run: Run) -> Section:
         "per_round_error, update_noise_std."
     )
     unit = "update units" if mechanism.get("update_noise_std") else "relative"
-    return Section(title, plot=LinePlot("noise_by_round", caption, series, f"noise std ({unit})"))
+    plot = LinePlot("noise_by_round", caption, series, f"noise std ({unit})")
+    return Section("Noise against independent noise", plot=plot)
 
 
 def bytes_section(run: Run) -> Section:
@@ -208,22 +214,21 @@ def attendance_sections(run: Run) -> list[Section]:
     return [Section("Which nodes took part", [words], points)] if points else []
 
 
-def provenance_section(run: Run) -> Section:
-    """Return versions, machine and times of the sessions that carried a run to its end."""
-    title, sessions = "With what, when and where it ran", run.provenance.get("sessions")
-    if not sessions:
-        return Section(title, [f"The run directory has no {PROVENANCE}."])
+def provenance_sections(run: Run) -> list[Section]:
+    """Return versions, machine and times of a run's sessions in one section, none where they are not recorded."""
+    sessions = run.provenance.get("sessions") or []
     words = (
         f"Sessions: {len(sessions)}. Wall time runs from the first check of the settings to the last file, data loading and this "
         "page left out; of a session that was killed, the time after its last record is missing."
     )
-    return Section(title, [words], table=table_of(sessions, PROVENANCE))
+    table = table_of(sessions, PROVENANCE)
+    return [Section("With what, when and where it ran", [words], table=table)] if sessions else []
 
 
 def settings_section(config: Mapping[str, Any]) -> Section:
     """Return the settings, of absolute paths only the last part: a page is shown to others; the file stays as it is."""
-    words = ["Of absolute paths the last part is shown."]
-    return Section(f"Settings ({CONFIG})", words, verbatim=to_yaml(without_folders(config)))
+    yaml = to_yaml(without_folders(config))
+    return Section(f"Settings ({CONFIG})", ["Of absolute paths the last part is shown."], verbatim=yaml)
 
 
 def without_folders(value: Any) -> Any:

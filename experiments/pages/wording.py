@@ -49,7 +49,6 @@ FIELDS = {
     "machine.cores": ("cores that it could use", ""),
     "machine.memory_bytes": ("memory", "bytes"),
 }
-_WHOLE = 1e4  # from here on a measured number is written without decimals
 
 
 def number(value: Any) -> str:
@@ -61,7 +60,7 @@ def number(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "–", True: "yes", False: "no"}[value]
     if isinstance(value, float):
-        is_whole = abs(value) < 1e15 and (value.is_integer() or abs(value) >= _WHOLE)
+        is_whole = abs(value) < 1e15 and (value.is_integer() or abs(value) >= 1e4)
         return f"{value:,.0f}" if is_whole else f"{value:.4g}".replace("e-0", "e-")
     return f"{value:,}" if isinstance(value, int) else str(value)
 
@@ -73,6 +72,17 @@ def bound(value: float | None) -> str:
     ('5.717', '5.716', '1e-5', '–')
     """
     return number(None if value is None else float(rounded_up(value)))
+
+
+def holds_for(delta: float | str | None, unit: str | None, adjacency: str | None) -> str:
+    """Return at which delta, for whom and under which adjacency an epsilon holds.
+
+    >>> holds_for(1e-5, "one image = one client", "zero_out")
+    'at delta = 1e-5, for one image = one client, under zero-out adjacency'
+    """
+    at = delta if isinstance(delta, str) else bound(delta)
+    relation = "replacement" if adjacency == "replace" else text_of("adjacency", adjacency)
+    return f"at delta = {at}, for {number(unit)}, under {relation} adjacency"
 
 
 def times(ratio: float) -> str:
@@ -134,8 +144,8 @@ def text_of(name: str, value: Any) -> str:
         return ", ".join(dict.fromkeys(items) if name.endswith("_by_epoch") else items)
     if unit in _FORMS and value is not None:
         return _FORMS[unit](value)
-    if last == "adjacency" and value is not None:
-        return str(value).replace("_", "-")
+    if last == "adjacency":
+        return number(value).replace("_", "-")
     is_bound = last in ("delta", "max_epsilon") or last.startswith("epsilon")
     text = bound(value) if is_bound and isinstance(value, float) else number(value)
     return text if value is None else f"{text} {unit}".strip()

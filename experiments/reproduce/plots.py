@@ -1,5 +1,6 @@
 """The figures of the studies, in which a mechanism looks alike, and what the figures of all results share."""
 
+import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -11,12 +12,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.pages.figures import COLOURS, DASHES, MARKERS, STYLE, save
+from experiments.pages.figures import COLOURS, DASHES, MARKERS, STYLE
 from experiments.pages.wording import Estimate
 from experiments.reproduce.results import Results, Runs
 from experiments.reproduce.study import NO_NOISE, Task
 from experiments.reproduce.tables import bytes_sent, factorization, less, schedule_of
 from experiments.reproduce.texts import SAME_WORDS, same_words
+from server.files import write_output
 
 LOOKS = {  # colour says which mechanism; a variant of one has its colour and another dash and marker
     **dict.fromkeys(("independent", "independent, L2-CSGM"), (0, 0, 0)),
@@ -40,10 +42,13 @@ Point = tuple[float, float]  # keep probability, epsilon
 @contextmanager
 def figure(path: Path, width: float, height: float, *, font: int = 10, dots: int = 120) -> Iterator[Figure]:
     """Yield a figure to draw on, which is then written to `path`, a PNG."""
-    with matplotlib.rc_context(STYLE | {"font.size": font}):  # type: ignore[arg-type]
+    sizes = {"font.size": font, "legend.fontsize": "medium", "lines.linewidth": 1.5, "lines.markersize": 6}
+    with matplotlib.rc_context(STYLE | sizes):
         drawn = Figure(figsize=(width, height), layout="constrained")
         yield drawn
-        save(drawn, path, dots)
+        buffer = io.BytesIO()
+        drawn.savefig(buffer, format="png", dpi=dots)
+    write_output(path, buffer.getvalue())
 
 
 def legend_below(drawn: Figure, axes: Axes, columns: int) -> None:

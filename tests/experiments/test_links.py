@@ -10,7 +10,6 @@ import written_run
 from experiments.cli import command
 from experiments.compare import CompareSettings, compare
 from experiments.mechanisms import MechanismsSettings, mechanisms
-from experiments.pages import figures
 from experiments.report import ReportSettings, report
 from experiments.vocabulary import VocabularySettings, vocabulary
 from fedmf.errors import FedmfError
@@ -80,23 +79,19 @@ def test_a_vocabulary_a_run_and_a_sweep_write_no_file_where_a_link_points_to(tmp
     assert "sweep:" in (tmp_path / "sweep/multirun.yaml").read_text()
 
 
-def test_an_output_takes_no_file_beside_it_and_leaves_none(tmp_path):
+def test_an_output_takes_no_file_beside_it_and_replaces_no_device_or_folder(tmp_path):
     (tmp_path / "words.new").write_text("kept")
     write_output(tmp_path / "words", b"one")
-    with pytest.raises(OSError, match="no regular file"):
-        write_output(tmp_path, b"one")
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {
         "words": "one",
         "words.new": "kept",
     }
-
-
-def test_devices_and_pipes_are_not_replaced(tmp_path):
+    (tmp_path / "link").symlink_to("/dev/null")
+    for place in (tmp_path, tmp_path / "link", Path("/dev/null")):
+        with pytest.raises(OSError, match="no regular file"):
+            write_output(place, b"one")
     with pytest.raises(OSError, match="no regular file"):
         write_atomically(Path("/dev/null"), b"")
-    (tmp_path / "link").symlink_to("/dev/null")
-    with pytest.raises(OSError, match="no regular file"):
-        figures.save(figures.Figure(), tmp_path / "link", 10)
     with pytest.raises(OSError, match="symbolic links"):
         open_no_link(tmp_path / "link", os.O_WRONLY)
 

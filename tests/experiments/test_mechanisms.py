@@ -61,10 +61,8 @@ def test_json_lists_every_family_with_the_contracts_keys(rows):
     for row in table.values():
         assert set(row) >= KEYS
         assert row["relative_gap"] == pytest.approx(row["root_loss"] / row["lower_bound"] - 1)
-        assert row["seconds"] >= 0
     assert table["binary_tree"]["root_loss"] == pytest.approx(12.84523257866513, rel=1e-6)
     assert table["optimal"]["relative_gap"] < 5e-5
-    assert rows("rounds=16", "workload=run") == table  # one epoch without momentum
 
 
 def test_momentum_lists_the_post_processed_prefix_optimum(rows):
@@ -72,8 +70,6 @@ def test_momentum_lists_the_post_processed_prefix_optimum(rows):
     assert table["optimal_for_prefix_sum"]["root_loss"] == pytest.approx(56.031451861268906, rel=1e-4)
     assert table["optimal"]["root_loss"] == pytest.approx(50.63831772808168, rel=1e-4)
     assert "optimal_for_momentum" not in table
-    given = ("rounds=12", "momentum=0.7", "schedule=cosine")
-    assert rows(*given, "workload=run") == rows(*given, "workload=momentum")  # of one epoch
 
 
 def test_every_family_costs_what_its_exported_stream_does_to_the_dense_run(rows, tmp_path):
@@ -116,17 +112,14 @@ def test_the_export_of_one_epoch_can_be_checked_from_outside(run, tmp_path):
         np.testing.assert_allclose(A @ noise @ (A @ noise).T, B @ B.T, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("given", [("workload=prefix_sum",), ("workload=momentum", "momentum=0.8")])
-def test_designs_of_one_epoch_are_restarted_and_costed_on_the_run(rows, tmp_path, given):
-    name = "optimal_for_momentum" if len(given) > 1 else "optimal_for_prefix_sum"
-    size = ("rounds=10", "epochs=4")
-    alone = rows(*size, *given, f"export={tmp_path}")
-    fitted = rows(*size, "workload=run", *given[1:])
+@pytest.mark.parametrize("name", ["prefix_sum", "momentum"])
+def test_designs_of_one_epoch_are_restarted_and_costed_on_the_run(rows, tmp_path, name):
+    size = ("rounds=10", "epochs=4", "momentum=0.8", "schedule=cosine")
+    alone, fitted = rows(*size, f"workload={name}", f"export={tmp_path}"), rows(*size, "workload=run")
     for key in ("root_loss", "rms_error", "max_error", "sensitivity", "lower_bound", "epochs"):
-        # Without momentum the run lists the optimum of prefix sums, which is then that of the momentum too.
-        listed = name if name in fitted else "optimal_for_prefix_sum"
-        assert alone["optimal"][key] == pytest.approx(fitted[listed][key], rel=1e-12), key
-    assert name not in alone
+        assert alone["optimal"][key] == pytest.approx(fitted[f"optimal_for_{name}"][key], rel=1e-12), key
+    assert f"optimal_for_{name}" not in alone
+    assert len({"optimal_for_prefix_sum", "optimal_for_momentum"} & set(alone)) == 1
     with np.load(tmp_path / "optimal.npz") as arrays:
         assert len(arrays["noise"]) == 4
         assert np.all(arrays["noise"] == arrays["noise"][0])
@@ -147,14 +140,11 @@ def test_buffers_reach_the_families_that_have_them_in_every_epoch(rows):
     assert table["optimal"]["bytes_per_parameter"] == 8
 
 
-def test_dense_families_are_left_out_where_too_large_unless_asked_for(run, monkeypatch):
+def test_dense_families_are_left_out_where_too_large(run, monkeypatch):
     monkeypatch.setitem(family._OWN, "optimal_dense", replace(OPTIMAL_DENSE, most_rounds=8))
     code, out, _ = run("rounds=9", "output=json")
     assert code == 0
     assert "optimal_dense" not in out
-    code, _, err = run("rounds=9", "families=[optimal_dense]")
-    assert code == 2
-    assert "at most 8 rounds" in err
 
 
 def test_text_is_a_table_with_the_least_loss_first(run):
@@ -168,18 +158,12 @@ def test_text_is_a_table_with_the_least_loss_first(run):
 MISTAKES = (
     ("rounds=0", "rounds is 0"),
     ("epochs=0 workload=run schedule=decay", "epochs is 0"),
-    ("families=[nowhere:FAMILY]", "families is 'nowhere:FAMILY', which cannot be imported"),
     ("families=[math:pi]", "of type float; it must be a fedmf.mechanisms.Family"),
     (
         "rounds=8 families=[own_of_mechanisms:FAMILY,own_of_mechanisms:OTHER]",
         "families are called mine, mine",
     ),
-    ("families=[]", "families is empty"),
-    ("families=optimal", "lists are given as key=[a,b]"),
-    ("epochs=2 momentum=0.9", "momentum is 0.9 and schedule constant with workload=prefix_sum"),
-    ("epochs=2 workload=momentum schedule=decay", "with workload=momentum and 2 epochs"),
     ("workload=momentum momentum=1", "momentum is 1.0"),
-    ("epochs=2 workload=run rounds=8 buffers=9 families=[optimal]", "buffers is 9"),
     ("rounds=8 buffers=4 families=[binary_tree]", "binary_tree has no setting buffers"),
     ("epochs=2 workload=run rounds=513 families=[optimal_dense]", "at most 512 rounds"),
     ("rounds=2048 epochs=5 export=/nowhere", "rounds is 2048 and epochs 5"),
