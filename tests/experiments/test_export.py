@@ -66,17 +66,9 @@ class Draws(Net):
     def forward(self, x):
         return super().forward(x) + torch.rand(10)
 
-class NotKnown(Net):
-    def forward(self, x):
-        return super().forward(x) + torch.randn(())
-
 class NotWritten(Net):
     def forward(self, x):
         return super().forward(x) if x.mean() > 0.5 else -super().forward(x)
-
-class Counts(Net):
-    def forward(self, x):
-        return super().forward(x) * (2 if len(x) == 3 else 1)
 """
 
 
@@ -172,8 +164,10 @@ def test_a_model_of_ones_own_is_written_as_onnx_only_where_it_is_named(own, tmp_
         exported(own, "format=onnx", f"to={file}", *consent)
         (scores,) = ReferenceEvaluator(str(file)).run(None, {"x": x})
         np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
-    for wrong, says in (("Draws", "other outputs than in torch"), ("NotKnown", "cannot be written as ONNX"), ("Counts", "cannot be written as ONNX|gives other outputs"),
-                        ("NotWritten", "cannot be written as ONNX")):  # fmt: skip
+    for wrong, says in (
+        ("Draws", "other outputs than in torch"),
+        ("NotWritten", "cannot be written as ONNX"),
+    ):
         with pytest.raises(SettingError, match=says):
             exported(own, "format=onnx", f"to={tmp_path / 'b.onnx'}", "model=custom", f"model.name=test_export_models:{wrong}")  # fmt: skip
         assert not (tmp_path / "b.onnx").exists()
@@ -205,20 +199,16 @@ def test_every_model_as_onnx_gives_what_it_gives_in_torch(tmp_path, settings):
 def test_nothing_is_written_over(digits, tmp_path):
     for name, file in FILES.items():
         for place in (tmp_path / file, *([tmp_path / "model.pt.json"] if name == "torch" else [])):
-            place.write_text("mine")
+            place.symlink_to(tmp_path / "nowhere")
             with pytest.raises(RunDirectoryError, match=f"{place} exists; nothing was written"):
                 exported(digits, f"format={name}", f"to={tmp_path / file}")
-            assert contents(tmp_path) == {place: b"mine"}
             place.unlink()
-        (tmp_path / file).symlink_to(tmp_path / "nowhere")
-        with pytest.raises(RunDirectoryError, match="exists"):
-            exported(digits, f"format={name}", f"to={tmp_path / file}")
-        (tmp_path / file).unlink()
-    assert not (tmp_path / "nowhere").exists()
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("name", "module"), [("safetensors", "safetensors"), ("onnx", "onnx"), ("onnx", "onnxscript")])  # fmt: skip
-def test_a_missing_extra_is_one_sentence_with_the_command(digits, tmp_path, monkeypatch, name, module):
+@pytest.mark.parametrize("module", ["safetensors", "onnxscript"])
+def test_a_missing_extra_is_one_sentence_with_the_command(digits, tmp_path, monkeypatch, module):
+    name = module.removesuffix("script")
     for loaded in [loaded for loaded in sys.modules if loaded.split(".")[0] == module]:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, module, None)
@@ -227,22 +217,13 @@ def test_a_missing_extra_is_one_sentence_with_the_command(digits, tmp_path, monk
         exported(digits, f"format={name}", f"to={tmp_path / 'x'}")
 
 
-def test_mistakes_are_sentences_and_leave_nothing(digits, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    before = contents(digits)
-    for override, says in (
-        ("format=pickle", "format is 'pickle'"),
-        ("to=none/model.pt", "is no folder"),
-        ("directory=elsewhere", r"holds no config\.yaml"),
-    ):
-        with pytest.raises(FedmfError, match=says):
-            exported(digits, override)
-    assert not list(tmp_path.iterdir())
-    assert contents(digits) == before
-
-
-def test_the_default_place_is_the_run_directory(digits, tmp_path, capsys):
+def test_the_default_place_is_the_run_directory_and_mistakes_leave_nothing(digits, tmp_path, capsys):
     directory = shutil.copytree(digits, tmp_path / "r")
+    before = contents(tmp_path)
+    for override, says in (("format=pickle", "format is 'pickle'"), ("to=none/model.pt", "is no folder")):
+        with pytest.raises(FedmfError, match=says):
+            exported(directory, override)
+    assert contents(tmp_path) == before
     exported(directory)
     shown = capsys.readouterr()
     assert shown.out == f"{directory / 'model.pt'}\n"
