@@ -20,7 +20,7 @@ document's `warnings`.
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from experiments.cli import command, output
 from experiments.pages.wording import bound, holds_for, text_of, words_of
@@ -33,6 +33,7 @@ from experiments.settings.factorization import (
 from experiments.settings.keys import keyed
 from experiments.settings.log import messages
 from experiments.settings.recorded import flattened
+from experiments.settings.schema import Settings
 from experiments.settings.values import PRINTED, Output
 from fedmf.accounting import (
     EpochEvent,
@@ -55,9 +56,6 @@ from fedmf.randomness import PublicSeed
 from fedmf.setting import REQUIRED, setting
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
-
-if TYPE_CHECKING:
-    from experiments.settings.schema import Settings
 
 UNIT = "one client"
 MOST_ROUNDS = 2**12  # of a run: beyond, the optimum takes longer to find than a plan should
@@ -201,7 +199,7 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
 
 
 @keyed("privacy", ("max_epsilon",))
-def from_run(settings: "Settings") -> dict[str, Any]:
+def from_run(settings: Settings) -> dict[str, Any]:
     """Return the plan of the run that `settings` describe, of as many epochs as its max_epsilon lets begin.
 
     Reads the data set, for its clients and shapes, and builds the model. Raises a `FedmfError` for what cannot run as
@@ -300,7 +298,7 @@ def _cost(
     }
 
 
-def plan(settings: "PlanSettings | Settings") -> None:
+def plan(settings: PlanSettings | Settings) -> None:
     """Print the plan that `settings` describe to stdout, and its warnings to stderr."""
     document = from_figures(settings) if isinstance(settings, PlanSettings) else from_run(settings)
     for warning in document["warnings"]:
@@ -314,8 +312,6 @@ def main(argv: Sequence[str]) -> NoReturn:
     A figure next to a setting of a run is an error: the numbers of clients and parameters follow from the run's data
     and model.
     """
-    from experiments.settings.schema import Settings  # imports the client's settings, which take a moment
-
     keys = {text.lstrip("+~").partition("=")[0].partition(".")[0] for text in argv}
     of_a_run = {item.name for item in fields(Settings)} | {"experiment", "hydra"}
     if keys & of_a_run - {"mechanism", "output"}:  # which figures have too

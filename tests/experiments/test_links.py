@@ -28,8 +28,7 @@ COMMANDS = {
 }
 # Written in folders that this process has made for itself alone.
 PRIVATE = {
-    "client/data/prepared.py", "client/data/maps.py", "client/data/packed.py",
-    "fedmf/mechanisms/cache.py",
+    "client/data/benchmark.py", "client/data/imported.py", "fedmf/mechanisms/cache.py",
 }  # fmt: skip
 
 
