@@ -1,74 +1,57 @@
-"""What a run needs to go on after a crash at any instant, in one folder.
+"""What a run needs to continue after a crash at any instant, in one folder.
 
-    base-ROUND.npz      model, optimizer, ledger and configuration after ROUND; the last two are kept
-    register-ROUND.bin  who was heard in the epoch, from ROUND on (`server.register_log`)
-    journal-ROUND.bin   every release after ROUND (`server.journal`), appended and forced to disk before anyone sees it
-    secrets.npz         mode 0600: the epoch's key and noise stream; overwritten when the epoch ends, gone at the end
-    mechanism.npz       the tables of the epoch's noise (`server.tables`)
-    extension.json      what the last extension of the run changes of its configuration
-    origin.json         mode 0600: where the run began and with which clients (`server.origin`); gone at the end
-    lock                held while a process runs
+    run.sqlite   every release and who was heard in it, the last two states, and the epoch's tables (`server.record`)
+    secrets.npz  mode 0600: the epoch's key and noise stream, and where the run began; gone at the end (`server.secret`)
+    lock         held while a process runs
 
-Public files alone lead to the last released round; the secrets are needed only to go on from there. A folder
-whose files are damaged, of another version or of another configuration is refused, never repaired by guess. So is a
-copy of a run, and an older state than the one whose rounds were counted outside (`server.marks`).
+One transaction and one count outside the folder (`server.copies`) are a release. The database alone leads to the last
+released round; the secrets are needed only to continue from there. Refused, never repaired by guess, are: a damaged
+folder, one of another version, of another configuration, a copy of a run, and an older state than was counted.
 """
 
 import logging
+import math
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedmf.errors import PrivacyBudgetExhausted, RunDirectoryError
+import numpy as np
+
+from fedmf.accounting import Ledger
+from fedmf.accounting.epoch import ROUNDING
+from fedmf.errors import DataError, PrivacyBudgetExhausted, RunDirectoryError
+from fedmf.mechanisms.deployed import tables_of, with_tables
 from fedmf.mechanisms.factorization import Factorization
+from fedmf.mechanisms.run_factorization import RunFactorization
 from fedmf.normals import FORM as NORMALS
+from fedmf.npz import read_npz
 from fedmf.plan import Plan
-from server import register_log, tables
-from server.files import erase, sync_folder
-from server.history import History
-from server.only_copy import OnlyCopy
-from server.optimizer import Optimizer
-from server.origin import ELSEWHERE, Clients
-from server.register_log import RegisterLog
-from server.same_run import (
-    other_code,
-    refuse_other_calculation,
-    refuse_other_configuration,
-    refuse_other_events,
-    refuse_other_slots,
-)
+from server import secret
+from server.copies import ELSEWHERE, Clients, Origin, end_count
+from server.files import UNREADABLE, erase, packed
+from server.optimizer import Optimizer, form
+from server.record import FILE, Record, Tables
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
-from server.state_files import (
-    SECRETS,
-    Base,
-    erase_secrets,
-    read_added,
-    read_secrets,
-    save_added,
-    save_secrets,
-)
 
 log = logging.getLogger(__name__)
 
 LOCK = "lock"
-_OURS = re.compile(
-    rf"(base-\d+\.npz|{register_log.NAME.pattern}|journal-\d+\.bin|(secrets|mechanism)\.npz|(origin|roster|extension)\.json)(\.new)?"
-)
+_OURS = re.compile(rf"({re.escape(FILE)}(-wal|-shm)?|{re.escape(secret.FILE)}|roster\.json)(\.new)?")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Checkpoint:
     """The folder of one run. `configuration` is what must not change between its processes (key -> value).
 
-    `mechanisms` has each epoch's factorization: a noise stream goes on under that of its epoch only. A base is
-    written every `every` rounds and at the end of every epoch; the journal covers the rounds between. `clients` are
-    those of the data at hand. `accept_copy`: whether a copy of the run, or an older state of it, may go on here.
-    `calculated` is what follows from the configuration by way of code, such as a calibrated noise multiplier: it may
-    differ by rounding only. `code` names the code of this process (what -> version or digest), and `allow_version_change`
-    says whether other code than that of the process before may go on. `register` knows what this process wrote of the
-    register.
+    `mechanisms` has each epoch's factorization: a noise stream continues under that of its epoch only. A base is saved
+    every `every` rounds and at the end of every epoch; releases cover the rounds between. `clients` are those of the data
+    at hand. `accept_copy`: whether a copy of the run, or an older state of it, may continue here. `calculated` is what
+    follows from the configuration by way of code, such as a calibrated noise multiplier: it may differ by rounding only.
+    `code` names the code of this process (what -> version or digest), and `allow_version_change` tells whether other code
+    than that of the process before may continue.
     """
 
     folder: Path
@@ -80,30 +63,26 @@ class Checkpoint:
     calculated: Mapping[str, float | None] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
     allow_version_change: bool = False
-    register: RegisterLog = field(default_factory=RegisterLog, repr=False, compare=False)
+    record: Record = field(init=False, repr=False, compare=False)
+    _origin: Origin | None = field(
+        init=False, repr=False, compare=False, default=None
+    )  # as this process knows it
 
-    @property
-    def history(self) -> History:
-        """The states that are saved, and the releases after them."""
-        return History(self.folder, self.register)
-
-    @property
-    def _only(self) -> OnlyCopy:
-        return OnlyCopy(self.folder, self.clients, self.accept_copy)
+    def __post_init__(self) -> None:
+        self.record = Record(self.folder)
 
     def begin(self, state: ServerState) -> None:
         """Save the state before the first round, so that a crash before its release does not change the key.
 
         Files of an earlier process that released nothing are removed.
         """
-        self._only.forget()  # while the origin that names its count is there
+        self.forget_secrets()
         for path in self.folder.iterdir():
             if _OURS.fullmatch(path.name):
                 erase(path)
-        self._only.begin(state.round)
-        self._save_tables(state.secrets)
-        self._save_secrets(state.secrets)
-        self._save_base(state)
+        self.record.create()
+        self._origin = Origin.begin(self.folder.parent, self.clients, state.round)
+        self._save(state)
 
     def commit(self, release: Release) -> None:
         """Put a release on disk. Only after this returns may anyone see it. Raises `OSError` if it is not there.
@@ -111,50 +90,62 @@ class Checkpoint:
         Then it is counted outside the directory as well. Raises `RunDirectoryError`, with nothing released, where it
         was counted already (another copy of this run has released that round) or the count is lost.
         """
-        with self._only.counting(release.round):
-            self.history.append(release)
+        with self._known_origin().counting(self.folder.parent, release.round):
+            self.record.append(release)
 
     def settle(self, plan: Plan, state: ServerState) -> None:
         """Save a base if one is due after `state.round`; at an epoch's end its key is overwritten by the next one."""
-        ends_epoch = state.round % plan.participation.rounds_per_epoch == 0
-        if state.round % self.every and not ends_epoch:
-            return
-        if ends_epoch:
-            self._save_tables(state.secrets)
-        self._save_secrets(state.secrets)
-        self._save_base(state)
+        if state.round % self.every == 0 or state.round % plan.participation.rounds_per_epoch == 0:
+            self._save(state)
 
     def has_begun(self) -> bool:
-        """Say whether a first state was saved here."""
-        return bool(self.history.bases())
+        """Return whether a first state was saved here."""
+        return bool(self.record.bases())
 
     def has_released(self) -> bool:
-        """Say whether any round was released here; before that a run may begin anew under another key."""
-        return any(self.history.bases()) or bool(self.history.releases(0))
+        """Return whether any round was released here; before that a run may begin again under another key."""
+        return any(self.record.bases()) or self.record.released() > 0
 
     def refuse_copy(self) -> None:
         """Raise `RunDirectoryError` unless this is the directory that the run began in, with all that it released.
 
         With `accept_copy` a copy is let pass with a warning, and a run without secrets always is: it can only end.
         """
-        if not self.has_begun() or read_secrets(self.folder) is None:
-            return  # it never began, or is over: without its secrets nothing can be released
-        self._only.refuse(self.history)
+        kept = secret.read(self.folder)
+        if kept is not None and self.has_begun():
+            kept.origin.check_place(self.folder.parent, self.record.released(), accept_copy=self.accept_copy)
 
     def restore(
         self, plan: Plan, optimizer: Optimizer
     ) -> tuple[ServerState, list[tuple[ServerState, Release]]]:
         """Return the state after the last released round, and what led there from the base, round by round.
 
-        A torn record at the end of the journal was never released and is ignored. Raises `RunDirectoryError` with
-        the field and the file where something does not fit.
+        Raises `RunDirectoryError` with the field and the file where something does not fit.
         """
         state, replayed = self._replayed(plan, optimizer)
-        if not _goes_on(plan, state):
+        if not _continues(plan, state):
             return replace(state, secrets=None), replayed
-        held = self._load_secrets(plan, state.round)
-        self._only.origin().refuse_other_clients(self.folder.parent, self.clients)
-        return replace(state, secrets=secrets_at(plan, held, state.round)), replayed
+        kept = self._kept()
+        self._check_epoch(plan, kept, state.round)
+        kept.origin.check_clients(self.folder.parent, self.clients)
+        return replace(state, secrets=secrets_at(plan, kept.secrets, state.round)), replayed
+
+    def rebase(self, state: ServerState) -> None:
+        """Save a restored state, once what it replayed is recorded elsewhere."""
+        if state.secrets is not None:
+            self._origin = self._known_origin().continued(self.folder.parent, state.round)
+        self._save(state)
+
+    def forget_secrets(self) -> None:
+        """Overwrite and remove the secrets, and end the count: the run is over, also where a budget or a divergence ended it."""
+        kept, self._origin = secret.read(self.folder), None
+        secret.forget(self.folder)  # first: after a crash at any instant of this the run is over
+        if kept is not None:
+            end_count(kept.origin.run)
+
+    def close(self) -> None:
+        """Close the database, which is one file then."""
+        self.record.close()
 
     def ended(self, plan: Plan, optimizer: Optimizer, besides: Sequence[str] = ()) -> ServerState:
         """Return the last state of a run that is over, without secrets; `plan` may hold more epochs. Raises as `restore`.
@@ -165,140 +156,168 @@ class Checkpoint:
         return state
 
     def bound(self, keys: Sequence[str], *, is_over: bool) -> list[dict[str, Any]]:
-        """Return what the configuration has under `keys`: as it was saved last, and behind it as the last extension has it.
+        """Return what the configuration has under `keys`: as it was saved last, and after it as the last extension has it.
 
         Of a run that is over the last extension does not count: it has ended, and is saved, or has not begun. Empty where
         no round was released.
         """
         if not self.has_released() or not self.has_begun():
             return []
-        saved = self.history.read().configuration
-        added = {} if is_over else read_added(self.folder)
+        _, about = self.record.base()
+        saved, added = about["configuration"], {} if is_over else self.record.extension()
         return [{key: held.get(key) for key in keys} for held in (saved, {**saved, **added})]
 
     def begin_part(self, state: ServerState, changed: Mapping[str, Any]) -> None:
-        """Save the secrets of the epochs that are added to a run that was over, and count its rounds anew.
+        """Save the secrets of the epochs that are added to a run that was over, and count its rounds again.
 
-        `changed` is what the configuration is from then on, where it is another. Nothing else changes, so that until the
-        run is said to go on (by whoever said that it is over) it still is over, with the configuration that it had.
-        The clients are those at hand now: they need not be those of earlier epochs, as each epoch is a release of its own.
+        `changed` is what the configuration is from then on, where it is another. Nothing else changes, so that the run
+        still is over, with the configuration that it had, until its caller says that it continues. The clients are those
+        at hand now: they need not be those of earlier epochs, as each epoch is a release of its own.
         """
         assert state.secrets is not None
-        save_added(self.folder, changed)
-        self._only.begin(state.round)
-        self._save_tables(state.secrets)
+        self.forget_secrets()
+        self._origin = Origin.begin(self.folder.parent, self.clients, state.round)
         self._save_secrets(state.secrets)
+        self.record.extend(changed, self._tables(state.secrets.epoch))
+
+    def with_kept_tables(self, plan: Plan) -> Plan:
+        """Return the plan with the tables that the epoch under way began with, where they are not the plan's.
+
+        Another version of this code or of its libraries may compute other tables for the same settings. Rows of one matrix
+        before and of another after have a larger sensitivity than either (1.85 instead of 1 in the worst case tried), so
+        that an epoch continues with its own tables; the next one begins with the newly computed ones. Kept tables of
+        another fingerprint than that with the epoch's key change nothing, nor do damaged ones: where the plan's tables are
+        not those either, `restore` raises.
+        """
+        kept, (epoch, tables) = secret.read(self.folder), self.record.tables()
+        try:
+            planned, stored = plan.factorization.epochs[epoch], read_npz(tables)
+            own = (
+                with_tables(planned, stored["tables"]) if str(stored["family"]) == planned.family else planned
+            )
+        except (*UNREADABLE, IndexError, DataError):
+            return plan
+        began = None if kept is None else (kept.secrets.epoch, kept.mechanism)
+        if own.fingerprint == planned.fingerprint or began != (epoch, own.fingerprint):
+            return plan
+        log.warning(
+            "epoch %d continues with the tables that it began with; this version computes others, for the epochs after it",
+            epoch + 1,
+        )
+        epochs = list(plan.factorization.epochs)
+        epochs[epoch] = own
+        return replace(plan, factorization=RunFactorization(tuple(epochs)))
+
+    def _save(self, state: ServerState) -> None:
+        """Save a state: its secrets first, which may be ahead of the base but not of the releases."""
+        about = {
+            "configuration": dict(self.configuration),
+            "calculated": dict(self.calculated),
+            "code": dict(self.code),
+        }
+        epoch = len(self.mechanisms)
+        if state.secrets is None:
+            self.forget_secrets()
+        else:
+            epoch = state.secrets.epoch
+            self._save_secrets(state.secrets)
+        self.record.save(state, about, self._tables(epoch))
+
+    def _save_secrets(self, secrets: Secrets) -> None:
+        secret.save(self.folder, secrets, self._fingerprint(secrets.epoch), self._known_origin())
+
+    def _kept(self) -> secret.Kept:
+        """Return the secrets saved last. Raises `RunDirectoryError` where they are lost."""
+        if (kept := secret.read(self.folder)) is None:
+            raise RunDirectoryError(
+                f"{self.folder / secret.FILE} is missing or damaged, so that the noise of the epoch under way cannot be "
+                "continued; the model so far stays, but this run cannot continue."
+            )
+        return kept
+
+    def _known_origin(self) -> Origin:
+        """Return the run's origin. Raises `RunDirectoryError` where it is lost."""
+        self._origin = self._origin or self._kept().origin
+        return self._origin
+
+    def _tables(self, epoch: int) -> Tables:
+        """Return an epoch (0-based) with its tables as they are kept; none after the last epoch, or where none are known."""
+        if epoch >= len(self.mechanisms):
+            return epoch, b""
+        own = self.mechanisms[epoch]
+        return epoch, packed(family=np.array(own.family), tables=tables_of(own))
+
+    def _fingerprint(self, epoch: int) -> str:
+        """Return the fingerprint of the factorization of `epoch`; empty where none are known."""
+        return self.mechanisms[epoch].fingerprint if self.mechanisms else ""
 
     def _replayed(
         self, plan: Plan, optimizer: Optimizer, *, is_over: bool = False, besides: Sequence[str] = ()
     ) -> tuple[ServerState, list[tuple[ServerState, Release]]]:
         """Return the last released state, without secrets, and what led there from the newest base."""
+        run = self.folder.parent
         if not self.has_begun():
             raise RunDirectoryError(
-                f"{self.folder} holds no checkpoint, without which the run in {self.folder.parent} cannot go on; restore "
-                "the checkpoint folder."
+                f"{self.folder} holds no checkpoint, without which the run in {run} cannot continue; restore the checkpoint "
+                "folder."
             )
-        base, run = self.history.read(), self.folder.parent
-        began = {**base.configuration, **({} if is_over else read_added(self.folder))}
-        refuse_other_configuration(run, _without(began, besides), _without(self.configuration, besides))
-        self._refuse_other_code(base.code)
-        refuse_other_calculation(run, base.calculated, self.calculated)
-        state = base.state
-        refuse_other_events(self.folder.parent, plan, state.ledger)
-        refuse_other_slots(self.folder.parent, optimizer, state)
+        self.record.check()
+        state, about = self.record.base()
+        began = {**about["configuration"], **({} if is_over else self.record.extension())}
+        _check_same(run, began, self.configuration, "its own settings", besides)
+        self._check_code(about["code"])
+        version = "the version of fedmf and its libraries that calculated it so"
+        _check_same(run, about["calculated"], self.calculated, version, is_same=_differ_by_rounding)
+        _check_events(run, plan, state.ledger)
+        _check_slots(run, optimizer, state)
         replayed: list[tuple[ServerState, Release]] = []
-        for release in self.history.releases(self.history.bases()[-1]):
+        for release in self.record.releases(state.round):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
             replayed.append((state, release))
         return state, replayed
 
-    def _refuse_other_code(self, before: Mapping[str, str]) -> None:
-        """Raise `RunDirectoryError` where other code than this process's wrote the base, unless that is allowed."""
-        if (said := other_code(self.folder.parent, before, self.code)) is None:
+    def _check_code(self, before: Mapping[str, str]) -> None:
+        """Raise `RunDirectoryError` where other code than this process's wrote the base, unless that is allowed.
+
+        Code that the run does not name, because its version did not, counts as other code.
+        """
+        differing = [key for key in sorted({*before, *self.code}) if before.get(key) != self.code.get(key)]
+        if not differing:
             return
+        old, new = (
+            " and ".join(f"{key} {code.get(key, 'unknown')}" for key in differing)
+            for code in (before, self.code)
+        )
+        said = f"the run in {self.folder.parent} was run so far with {old}, and this is {new}"
         if not self.allow_version_change:
             raise RunDirectoryError(
-                f"{said}; resume it with the code that played it so far. Only if you know what changed between them: set "
+                f"{said}; resume it with the code that ran it so far. Only if you know what changed between them: set "
                 "allow_version_change=True, and the run's statement names both."
             )
-        log.warning("%s. It goes on all the same, because allow_version_change was set.", said)
+        log.warning("%s. It continues nevertheless, because allow_version_change was set.", said)
 
-    def rebase(self, state: ServerState) -> None:
-        """Save a restored state, once what it replayed is recorded elsewhere.
-
-        The next releases then go to a new journal, which holds no torn record.
-        """
-        if state.secrets is not None:
-            self._only.go_on(state.round)
-        self._save_tables(state.secrets)
-        self._save_secrets(state.secrets)
-        self._save_base(state)
-        self.history.begin_journal(state.round)
-        sync_folder(self.folder)
-
-    def forget_secrets(self) -> None:
-        """Overwrite and remove the secrets: the run is over, also where a budget or a divergence ended it.
-
-        They go first: after a crash at any instant of this, what is left is a run that is over (`refuse_copy`).
-        """
-        self._save_secrets(None)
-        self._save_tables(None)
-        self._only.forget()
-
-    def _save_base(self, state: ServerState) -> None:
-        self.history.save(Base(state, self.configuration, self.calculated, self.code))
-
-    def _save_tables(self, secrets: Secrets | None) -> None:
-        """Keep the tables of the epoch under way; before its key, so that no round of it is without them."""
-        if secrets is None:
-            (self.folder / tables.FILE).unlink(missing_ok=True)
+    def _check_epoch(self, plan: Plan, kept: secret.Kept, released: int) -> None:
+        """Raise `RunDirectoryError` where rounds of the epoch of `kept` were released with other tables or other normals."""
+        epoch, (under_way, step) = kept.secrets.epoch, divmod(released, plan.participation.rounds_per_epoch)
+        if epoch != under_way or not step:
             return
-        tables.save(self.folder, secrets.epoch, self.mechanisms)
-
-    def _save_secrets(self, secrets: Secrets | None) -> None:
-        if secrets is None:
-            erase_secrets(self.folder)
-        else:
-            save_secrets(self.folder, secrets, self._mechanism(secrets.epoch))
-
-    def _load_secrets(self, plan: Plan, released: int) -> Secrets:
-        """Return the secrets saved last.
-
-        Raises `RunDirectoryError` where they are lost, or belong to rounds of this epoch that had other tables or other
-        normals.
-        """
-        if (held := read_secrets(self.folder)) is None:
+        began = f"epoch {epoch + 1} of the run in {self.folder.parent} began with"
+        if kept.normals != NORMALS:
             raise RunDirectoryError(
-                f"{self.folder / SECRETS} is missing or damaged, so that the noise of the epoch under way cannot be "
-                "continued; the model so far stays, but this run cannot go on."
+                f"{began} noise rows of form {kept.normals}, and this version draws form {NORMALS}: the noise that its releases "
+                "hold could not be continued. Let the version of fedmf that began the epoch finish it; the next epoch may "
+                "begin with this one."
             )
-        under_way, step = divmod(released, plan.participation.rounds_per_epoch)
-        if held.epoch == under_way and step and held.normals != NORMALS:
+        if kept.mechanism != self._fingerprint(epoch):
             raise RunDirectoryError(
-                f"epoch {held.epoch + 1} of the run in {self.folder.parent} began with noise rows of form {held.normals}, and "
-                f"this version draws form {NORMALS}: the noise that its releases hold could not be continued. Let the "
-                "version of fedmf that began the epoch finish it; the next epoch may begin with this one."
+                f"{began} other tables of its mechanism, and {self.record.path} does not hold them; rows of two matrices in "
+                "one epoch would have a larger sensitivity than is accounted. Restore that file, or the version of fedmf and "
+                "its libraries that began the epoch."
             )
-        if held.epoch == under_way and step and held.mechanism != self._mechanism(held.epoch):
-            raise RunDirectoryError(
-                f"epoch {held.epoch + 1} of the run in {self.folder.parent} began with other tables of its mechanism, and "
-                f"{tables.FILE} does not hold them; rows of two matrices in one epoch would have a larger sensitivity "
-                "than is accounted. Restore that file, or the version of fedmf and its libraries that began the epoch."
-            )
-        return held.secrets()
-
-    def began_with(self) -> tuple[int, str] | None:
-        """Return the epoch of the key that is kept and the fingerprint of its tables; None where they are lost."""
-        held = read_secrets(self.folder)
-        return None if held is None else (held.epoch, held.mechanism)
-
-    def _mechanism(self, epoch: int) -> str:
-        """Return the fingerprint of the factorization of `epoch`; empty where none are known."""
-        return self.mechanisms[epoch].fingerprint if self.mechanisms else ""
 
 
-def _goes_on(plan: Plan, state: ServerState) -> bool:
-    """Say whether another round can follow: not after the last one, a spent budget or a diverged model.
+def _continues(plan: Plan, state: ServerState) -> bool:
+    """Return whether another round can follow: not after the last one, a spent budget or a diverged model.
 
     The secrets of a run that is over may be gone already when a crash comes before its last file.
     """
@@ -311,5 +330,42 @@ def _goes_on(plan: Plan, state: ServerState) -> bool:
     return True
 
 
-def _without(configuration: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    return {key: value for key, value in configuration.items() if key not in keys}
+def _check_same(
+    run: Path,
+    began: Mapping[str, Any],
+    now: Mapping[str, Any],
+    remedy: str,
+    besides: Sequence[str] = (),
+    is_same: Callable[[Any, Any], bool] = operator.eq,
+) -> None:
+    """Raise `RunDirectoryError` where a value is not the one that the run in `run` began with, the keys `besides` apart."""
+    for key in sorted({*began, *now} - {*besides}):
+        old, new = began.get(key), now.get(key)
+        if not is_same(old, new):
+            raise RunDirectoryError(
+                f"{key} is {new!r}, but the run in {run} began with {old!r}; resume it with {remedy}."
+            )
+
+
+def _differ_by_rounding(old: float | None, new: float | None) -> bool:
+    return old == new or (old is not None and new is not None and math.isclose(old, new, rel_tol=ROUNDING))
+
+
+def _check_events(run: Path, plan: Plan, ledger: Ledger) -> None:
+    """Raise `RunDirectoryError` where an epoch began with another event than the plan would record for it."""
+    for number, began in enumerate(ledger.entries, 1):
+        if not began.agrees_with(plan.epoch_event):
+            raise RunDirectoryError(
+                f"epoch {number} of the run in {run} is in its ledger as {began}, but this version plans "
+                f"{plan.epoch_event}; resume it with the version of fedmf and its libraries that began it."
+            )
+
+
+def _check_slots(run: Path, optimizer: Optimizer, state: ServerState) -> None:
+    """Raise `RunDirectoryError` where the optimizer's state is not one that this optimizer makes."""
+    held, wanted = form(state.slots), form(optimizer.first(state.model))
+    if state.round and held != wanted:
+        raise RunDirectoryError(
+            f"the optimizer of the run in {run} keeps {held}, but this one keeps {wanted}; resume it with the code that "
+            "began it."
+        )

@@ -105,13 +105,6 @@ def open_no_link(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of `data`; one call of the system may take less."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
-
-
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path`: one process at a time. The kernel releases it when the process ends, however.

@@ -1,7 +1,7 @@
 """The nodes that were agreed on: each one's public key, what people call it, and for how many clients it may count.
 
 The operator of the server keeps them in a file (`experiments.settings.nodes`). Without one every node that
-the SuperLink knows takes part, with as many clients as it says. A name is for people: journal and roster call a node by its key.
+the SuperLink knows takes part, with as many clients as it says. A name is for people: record and roster call a node by its key.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class KnownNode:
 
     @cached_property
     def key(self) -> str:
-        """What journal and roster call the node: `node_key` of what Flower gives as its public key."""
+        """What record and roster call the node: `node_key` of what Flower gives as its public key."""
         try:
             loaded = load_ssh_public_key(self.public_key.encode())
         except (ValueError, UnsupportedAlgorithm) as error:

@@ -32,7 +32,7 @@ class Optimizer(ABC):
     their updates by `scale` before clipping (`server.preconditioning`).
 
     A class of one's own inherits from this one. It keeps nothing in itself, changes no array in place, and draws
-    nothing: a released round is replayed from the journal, and must give the model that was shown.
+    nothing: a released round is replayed from the record, and must give the model that was shown.
     """
 
     momentum: float = 0.0

@@ -30,7 +30,7 @@ from server.gathering import connected
 class SealedGrid(Grid):
     """Passes messages to `grid`; the ConfigRecords of tasks are sealed for their node, and those of replies opened.
 
-    `box_keys` are the nodes' public keys by what journal and roster call a node. Models travel as they are, because they are
+    `box_keys` are the nodes' public keys by what record and roster call a node. Models travel as they are, because they are
     public; a node opens a task only with the model, and under the run's `overrides`, for which it was sealed. A message to a
     node that is not connected any more, or has no box key, is not sent.
     """

@@ -2,7 +2,7 @@
 
 A round is released in two steps. `make_release` draws the noise: its result, the noisy sum, is what the
 world may see. `apply_release` turns it into the next model: pure post-processing of public values, so that a
-released round can be replayed from a journal without asking any client again.
+released round can be replayed from the record without asking any client again.
 """
 
 from dataclasses import dataclass, field, replace
@@ -62,7 +62,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Release:
-    """One released round: the `noisy_sum` (d,) float32 of the clients `answered`, who are thereby spent.
+    """One released round: the `noisy_sum` (d,) float32 of the clients `answered`, who are thereby spent in `epoch` (0-based).
 
     `cohort_size` is how many were asked.
     """
@@ -71,6 +71,7 @@ class Release:
     noisy_sum: Vector = field(repr=False)
     answered: tuple[str, ...]
     cohort_size: int
+    epoch: int = 0
 
 
 def first_state(plan: Plan, model: Vector, key: SecretKey) -> ServerState:
@@ -93,7 +94,7 @@ def begin_epoch(plan: Plan, state: ServerState) -> ServerState:
     epoch, step = state.position(plan)
     if step or len(state.ledger.entries) > epoch or state.round == plan.participation.rounds:
         return state
-    return replace(state, ledger=plan.start_epoch(state.ledger), register=state.register.next_epoch())
+    return replace(state, ledger=plan.start_epoch(state.ledger), register=Register())
 
 
 def make_release(
@@ -126,7 +127,8 @@ def make_release(
     noise, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension, donate=donate)
     unrotated = plan.rotation.unrotate(rotated_sum, donate=donate)
     noisy_sum = released(unrotated, noise, plan.sigma_in(secrets.epoch), np.float32)
-    release = Release(state.round + 1, noisy_sum, tuple(answered), plan.participation.cohort_size)
+    cohort_size = plan.participation.cohort_size
+    release = Release(state.round + 1, noisy_sum, tuple(answered), cohort_size, secrets.epoch)
     return release, replace(secrets, stream=stream)
 
 
@@ -169,7 +171,7 @@ def secrets_at(plan: Plan, secrets: Secrets, done: int) -> Secrets | None:
     if secrets.epoch > epoch or (secrets.epoch == epoch and steps_done > step):
         raise ReleaseOrderError(
             f"the secrets are {secrets.epoch + 1} epochs and {steps_done} rounds on, ahead of the {done} released "
-            "rounds that the journal holds; restore the journal: a released round must not be run again."
+            "rounds on record; restore the checkpoint folder: a released round must not be run again."
         )
     while secrets.epoch < epoch:
         secrets = Secrets(secrets.epoch + 1, secrets.key.ratchet(), None)

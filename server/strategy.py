@@ -281,7 +281,7 @@ class FedMF(Strategy):
     def _secrets(self) -> Secrets:
         if self._is_in_doubt:
             raise RunStoppedError(
-                f"round {self.state.round + 1} was cut off while it was released: only the journal tells "
+                f"round {self.state.round + 1} was cut off while it was released: only the checkpoint tells "
                 "whether it was. Resume the run from its checkpoint, in a new process."
             )
         if self.state.secrets is None:

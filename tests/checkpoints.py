@@ -1,10 +1,16 @@
 """Checkpoints for tests: of small plans, round by round."""
 
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+
 import numpy as np
 
 from plans import KEY, random_vector
 from server.checkpoint import Checkpoint
 from server.optimizer import Sgd
+from server.record import FILE
 from server.state import apply_release, begin_epoch, first_state, make_release
 
 SGD = Sgd(0.5, 0.9)
@@ -30,6 +36,29 @@ def begun(plan, folder, every=3):
     state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
     checkpoint.begin(state)
     return checkpoint, state
+
+
+def killed(checkpoint, folder):
+    """Return the checkpoint as a process finds it that comes after a kill: its files, without those that live in memory."""
+    shutil.copytree(checkpoint.folder, folder, ignore=shutil.ignore_patterns("*-shm"))
+    return replace(checkpoint, folder=folder)
+
+
+def changed(folder, *statements):
+    """Change the database of a checkpoint that nothing writes."""
+    with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def forget_round(folder, number):
+    """Take a round from the record, as an older state has it."""
+    changed(
+        folder,
+        f"DELETE FROM release WHERE round = {number}",
+        f"DELETE FROM heard WHERE round = {number}",
+        f"DELETE FROM blob WHERE owner = 'sum' AND round = {number}",
+    )
 
 
 def same(one, other):

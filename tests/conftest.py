@@ -1,8 +1,10 @@
 """Shared by all tests: the environment of an entry point, set before any numeric library is imported; cheap collection."""
 
+import functools
 import gc
 import os
 import signal
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,16 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # No test cuts the power, so waiting for the disk decides nothing; a descriptor that cannot be synced is an error as before.
 # Tests of what is synced, and when, put their own function here; processes that a test starts sync in earnest.
 os.fsync = lambda descriptor: os.fstat(descriptor) and None
+
+
+class Unforced(sqlite3.Connection):
+    """A connection that does not wait for the disk either."""
+
+    def executescript(self, script):
+        return super().executescript(script.replace("synchronous = FULL", "synchronous = OFF"))
+
+
+sqlite3.connect = functools.partial(sqlite3.connect, factory=Unforced)
 
 gc.disable()  # until all is collected: the modules and the tests live to the end, and would be searched again and again
 

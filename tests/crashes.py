@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from runs import run
+from server import record
 from server.checkpoint import Checkpoint
 
 
@@ -15,19 +16,27 @@ class Crash(BaseException):
 
 
 def crash_at(monkeypatch, call, after):
-    """Make the `after`-th call of os.`call` from now on crash, before or after it took effect."""
-    real, calls = getattr(os, call), itertools.count(1)
+    """Make the `after`-th call of os.`call` from now on crash, before or after it took effect.
 
-    def counted(*arguments, **options):
-        number = next(calls)
-        if number == after and number % 2:
-            raise Crash
-        result = real(*arguments, **options)
-        if number == after:
-            raise Crash
-        return result
+    A commit of the database, which SQLite forces to disk itself, counts as a call of fsync.
+    """
+    calls = itertools.count(1)
 
-    monkeypatch.setattr(os, call, counted)
+    def counted(real):
+        def calling(*arguments, **options):
+            number = next(calls)
+            if number == after and number % 2:
+                raise Crash
+            result = real(*arguments, **options)
+            if number == after:
+                raise Crash
+            return result
+
+        return calling
+
+    monkeypatch.setattr(os, call, counted(getattr(os, call)))
+    if call == "fsync":
+        monkeypatch.setattr(record, "commit", counted(record.commit))
 
 
 def cut(directory, *overrides, after=4):

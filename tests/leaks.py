@@ -2,7 +2,10 @@
 
 import base64
 import io
+import sqlite3
+import tempfile
 import zipfile
+from contextlib import closing
 
 import numpy as np
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
@@ -25,9 +28,15 @@ def forms(key):
 
 
 def contents(data):
-    """Yield `data` and, if it is an .npz file, each array in it: as bytes, each of its dtype's items narrowed too."""
+    """Yield `data` and, if it is an .npz file, each array in it: as bytes, each of its dtype's items narrowed too.
+
+    Of a database, each text and each blob, put together from its chunks.
+    """
     yield data
-    if not zipfile.is_zipfile(io.BytesIO(data)):
+    if data.startswith(b"SQLite format 3"):
+        yield from in_database(data)
+        return
+    if not (data.startswith(b"PK") and zipfile.is_zipfile(io.BytesIO(data))):
         return
     with np.load(io.BytesIO(data)) as stored:
         for name in stored.files:
@@ -37,6 +46,27 @@ def contents(data):
                 yield (array.astype("i8") & 255).astype(np.uint8).tobytes()
             if array.dtype.kind == "U":
                 yield "\0".join(array.ravel().tolist()).encode()
+
+
+def in_database(data):
+    """Yield the contents of each value of a database of a run."""
+    with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
+        file.write(data)
+        file.flush()
+        with closing(sqlite3.connect(f"file:{file.name}?immutable=1", uri=True)) as connection:
+            blobs = {}
+            for owner, number, chunk in connection.execute(
+                "SELECT owner, round, bytes FROM blob ORDER BY owner, round, number"
+            ):
+                blobs[owner, number] = blobs.get((owner, number), b"") + chunk
+            rows = [
+                row
+                for table in ("release", "heard", "base")
+                for row in connection.execute(f"SELECT * FROM {table}")
+            ]
+    yield repr(rows).encode()
+    for value in (*blobs.values(), *(value for row in rows for value in row if isinstance(value, bytes))):
+        yield from contents(value)
 
 
 def leaked(data, keys):

@@ -6,7 +6,7 @@ bounded sum, the noise and the server optimizer like any other update.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,7 +30,7 @@ from fedmf.mechanisms.arrays import Float64
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Vector
-from server import journal, strategy
+from server import strategy
 from server.checkpoint import Checkpoint
 from server.cohort import SimulatedPopulation, cohort_indices
 from server.optimizer import Optimizer, Sgd
@@ -223,7 +223,7 @@ class Run:
     """One run of a scene, and what anyone sees of it. `around` wraps the worker that computes replies.
 
     `models` are those before the first and after each round; `committed` all releases in order, and where a process is killed
-    what the journal holds of each; `sums` (epochs, T, d) the noisy sums that were committed first of each round.
+    what the record holds of each; `sums` (epochs, T, d) the noisy sums that were committed first of each round.
     """
 
     def __init__(
@@ -244,8 +244,10 @@ class Run:
         self.committed: list[Release] = []
         self._dies_after = scene.resume_after
         state = first_state(self.plan, self.models[0], secret)
-        with TemporaryDirectory(prefix="fedmf-audit-") as folder:
-            checkpoint = Checkpoint(Path(folder), {}, self.plan.factorization.epochs)
+        with (
+            TemporaryDirectory(prefix="fedmf-audit-") as folder,
+            closing(Checkpoint(Path(folder), {}, self.plan.factorization.epochs)) as checkpoint,
+        ):
             if scene.resume_after is not None:
                 checkpoint.begin(state)
                 with suppress(Killed):
@@ -266,7 +268,7 @@ class Run:
             self.committed.append(release)
             if self._scene.resume_after is not None:
                 checkpoint.commit(release)
-                self.committed.append(journal.read(max(checkpoint.folder.glob("journal-*.bin")))[-1])
+                self.committed += checkpoint.record.releases(release.round - 1)
                 if release.round == self._dies_after:
                     self._dies_after = None  # once
                     raise Killed

@@ -40,7 +40,7 @@ from experiments.settings.reference import CONF
 from experiments.settings.schema import Settings
 from fedmf.errors import DeviceLostError, RunStoppedError, SettingError
 from fedmf.updates import wire
-from server import marks
+from server import copies
 
 log = logging.getLogger(__name__)
 
@@ -141,17 +141,17 @@ def count_answer(message: Message) -> int:
     """Return the last round of the epoch, from 1, that this node answered before, 0 for none; note that of `message`, if later.
 
     A server whose older state was restored asks for earlier rounds again, under the epoch's old keys, and learns it so. The
-    note lies where a server's count of rounds does (`server.marks`), under a digest of the node's own key of the epoch.
+    note lies where a server's count of rounds does (`server.copies`), under a digest of the node's own key of the epoch.
     """
     key = message.content.config_records[wire.HELD][wire.DIGEST_KEY]
     epoch = hashlib.blake2b(bytes(key), digest_size=16, person=b"fedmf answered").hexdigest()  # type: ignore[arg-type]
     asked = int(message.content.config_records[wire.TASK][wire.STEP]) + 1  # type: ignore[arg-type]
-    with marks.held(epoch):
-        before = marks.read(epoch) or 0
+    with copies.held(epoch):
+        before = copies.read_count(epoch) or 0
         if asked > before:
-            marks.write(epoch, asked, is_over=True)  # kept for a year
+            copies.write_count(epoch, asked, is_over=True)  # kept for a year
     if not before:
-        marks.tidy()
+        copies.tidy()
     return before
 
 

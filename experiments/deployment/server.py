@@ -29,7 +29,7 @@ from experiments.settings.schema import PopulationSettings, Settings
 from experiments.settings.values import plain, text_of
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.sealing import private_box_key, public_box_key
-from server import marks
+from server import copies
 from server.attendance import DeployedPopulation
 from server.checkpoint import LOCK
 from server.cohort import UnreadyNodes
@@ -106,7 +106,7 @@ def warn_of_restored_counts(directory: Path) -> None:
         log.warning(
             "released rounds are counted in %s, in the home that the run lies in too: an older state of both, restored "
             "together, would release rounds again under the same noise. Set FEDMF_STATE to a folder that is never restored.",
-            marks.folder(),
+            copies.folder(),
         )
 
 

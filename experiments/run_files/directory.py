@@ -18,6 +18,7 @@ from fedmf.errors import RunDirectoryError
 from server.cohort import Roster
 from server.files import open_no_link, sync_folder, write_atomically
 from server.known_nodes import KnownNodes
+from server.record import Record
 
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
 MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.json"
@@ -67,7 +68,7 @@ class RunDirectory:
     def refuse_if_checkpoint_is_lost(self) -> None:
         """Raise `RunDirectoryError` if rounds were shown here, and there is no checkpoint to continue from."""
         metrics, folder = self.path / METRICS, self.path / CHECKPOINT
-        if metrics.is_file() and metrics.stat().st_size and not any(folder.glob("base-*.npz")):
+        if metrics.is_file() and metrics.stat().st_size and not Record(folder).bases():
             raise RunDirectoryError(
                 f"{self.path} shows released rounds, but {folder} holds no checkpoint: a released round must not be "
                 "run again. Restore the checkpoint folder, or name another run.directory."

@@ -4,7 +4,7 @@ The rounds that are scored follow from the settings alone: a resumed run scores 
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -151,9 +151,11 @@ class Recorder:
         provenance: Provenance,
         view: View,
         logs: Sequence[Log],
+        most_epochs: Callable[[int], int],
     ) -> None:
         self._run, self._experiment, self._directory = settings.run, experiment, directory
         self._scorer, self._provenance, self._view, self._logs = scorer, provenance, view, logs
+        self._most_epochs = most_epochs  # in how many of so many epochs the most frequent client was heard
         self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
         self._planned_epsilon = experiment.plan.spent().epsilon
         self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
@@ -167,7 +169,7 @@ class Recorder:
         recorded = self._directory.keep_whole_metrics()
         if recorded > released:
             raise RunDirectoryError(
-                f"{self._directory.path} shows round {recorded}, but its journal ends at round {released}: "
+                f"{self._directory.path} shows round {recorded}, but its record ends at round {released}: "
                 "a released round must not be run again. Restore the checkpoint folder."
             )
         return recorded
@@ -313,7 +315,7 @@ class Recorder:
         conduct = Conduct(
             epochs=len(state.ledger.entries),
             reproducible=self._run.reproducible,
-            participation_observed=state.register.most_epochs,
+            participation_observed=self._most_epochs(len(state.ledger.entries)),
             unprotected_metrics=self._run.unprotected_metrics,
             optimized_metric=self._run.optimized_metric,
             accepts_copy=self._provenance.allowed(ACCEPT_COPY),

@@ -40,13 +40,12 @@ from fedmf.accounting.caveats import CHOOSING
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError, SettingError
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
-from server import tables
 from server.app import make_server_app
 from server.checkpoint import LOCK, Checkpoint
 from server.cohort import Population, SimulatedPopulation, UnreadyNodes
+from server.copies import Clients, no_digest
 from server.exchange import tasks_per_message
 from server.files import locked
-from server.origin import Clients, no_digest
 from server.state import Release, ServerState, first_state
 from server.strategy import FedMF, ignore_reply
 
@@ -172,6 +171,7 @@ class Session:
         with (
             open_watch(settings, path.name) as self._watch,
             locked(self._directory.create() / LOCK),
+            contextlib.closing(self._checkpoint),
             open_logger(settings.logger, path) as log,
         ):
             with stopping_on_disk_errors():
@@ -184,6 +184,7 @@ class Session:
                     self._provenance,
                     self._view,
                     (log, self._watch.on_row),
+                    self._checkpoint.record.most_epochs,
                 )
                 state = self._restore() or self._begin()
             rows, plan = self._directory.read_metrics(), self._experiment.plan
@@ -226,10 +227,9 @@ class Session:
         if self._settings.run.extend is not None:
             resume.begin(self._settings, self._directory, self._experiment, self._checkpoint)
         if self._checkpoint.has_released():
-            folder, began_with = self._checkpoint.folder, self._checkpoint.began_with()
-            plan = tables.going_on(folder, self._experiment.plan, began_with)
+            plan = self._checkpoint.with_kept_tables(self._experiment.plan)
             self._experiment = replace(self._experiment, plan=plan)
-            self._checkpoint = replace(self._checkpoint, mechanisms=plan.factorization.epochs)
+            self._checkpoint.mechanisms = plan.factorization.epochs
 
     def _begin(self) -> ServerState:
         """Return the state before the first round of a new run."""

@@ -136,7 +136,7 @@ class RunSettings:
         at_least=1,
     )
     checkpoint_every: int = setting(
-        16, "rounds between two full checkpoints; the journal covers every round between them", at_least=1
+        16, "rounds between two full checkpoints; every release between them is kept", at_least=1
     )
     optimized_metric: str | None = setting(
         None,

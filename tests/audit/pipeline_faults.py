@@ -15,9 +15,9 @@ from experiments.audit.scene import Named, Run
 from fedmf.randomness import SecretKey
 from fedmf.register import Register
 from fedmf.updates import wire
-from server import journal
 from server.aggregation import UNCLIPPED_BOUND, FixedPoint
 from server.checkpoint import Checkpoint
+from server.record import Record
 from server.state import Secrets, apply_release, begin_epoch, make_release
 from server.strategy import FedMF
 
@@ -280,7 +280,7 @@ def leaking_start():
 
 
 def drawn_anew():
-    """Go on one round before the journal's last, under another key."""
+    """Continue one round before the record's last, under another key."""
     honest = Checkpoint.restore
 
     def restore(self, plan, *given):
@@ -288,6 +288,9 @@ def drawn_anew():
         if len(again) < 2:
             return state, again
         before = again[-2][0]
+        with self.record._writing() as connection:  # whose primary key would refuse the round
+            for table in ("release", "heard"):
+                connection.execute(f"DELETE FROM {table} WHERE round > ?", (before.round,))
         secrets = Secrets(before.position(plan)[0], state.secrets.key.derive("anew"), None)
         return replace(before, secrets=secrets), again[:-1]
 
@@ -295,14 +298,14 @@ def drawn_anew():
 
 
 def ahead_of_the_noise():
-    """Write to the journal the sum without its noise."""
-    exact, append = [], journal.append
+    """Put on record the sum without its noise."""
+    exact, append = [], Record.append
 
     def make(plan, state, rotated_sum, *given, **more):
         exact[:] = [plan.rotation.unrotate(rotated_sum.copy()).astype(np.float32)]
         return make_release(plan, state, rotated_sum, *given, **more)
 
-    def write(path, release):
-        append(path, replace(release, noisy_sum=exact[0]))
+    def write(record, release):
+        append(record, replace(release, noisy_sum=exact[0]))
 
-    return patched((server.strategy, "make_release", make), (journal, "append", write))
+    return patched((server.strategy, "make_release", make), (Record, "append", write))

@@ -1,8 +1,8 @@
 """Simulations that die at random instants, and what each life leaves: `python -m chaos.kills DIRECTORY KILLS SEED OVERRIDE...`.
 
 Every life is a fork of this process, which has one thread and has imported everything. It ends by SIGKILL: after a random
-time; just before or just after a file is forced to disk; or with all that was written and not forced cut at a random byte, as
-a power failure would leave it. Or the disk is full from some such instant on, and the life ends by itself. Runs are resumed until
+time; just before or just after a file or a transaction is forced to disk; or with all that was written and not forced cut at a
+random byte, as a power failure would leave it. Or the disk is full from some such instant on, and the life ends by itself. Runs are resumed until
 `KILLS` lives have ended so, and then until the last run is done. A life is a line of JSON on stdout.
 """
 
@@ -12,6 +12,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import stat
 import sys
 import traceback
@@ -24,6 +25,7 @@ from experiments.cli.command import guard
 from experiments.session.session import simulate
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
+from server import record
 from server.checkpoint import Checkpoint
 
 FAULTS = ("timer", "before", "after", "torn", "full")
@@ -65,7 +67,7 @@ def live(settings, directory, fault):
         if fault.kind == "timer":
             signal.setitimer(signal.ITIMER_REAL, fault.seconds)
         elif fault.kind != "none":
-            os.fsync = deadly(os.fsync, fault, directory)
+            os.fsync, record.commit = deadly(fault, directory)
         Checkpoint.commit = noting(Checkpoint.commit, f"{directory}.commits")
         resumed = replace(settings.run, directory=str(directory), resume=True)
         status = guard(lambda: simulate(replace(settings, run=resumed), directory))
@@ -92,9 +94,10 @@ def noting(commit, file):
     return noted
 
 
-def deadly(force, fault, directory):
-    """Return an fsync that ends the life, or finds no room, from its call number `fault.write` on."""
-    calls = itertools.count(1)
+def deadly(fault, directory):
+    """Return an fsync and a commit that end the life, or find no room, from their call number `fault.write` on."""
+    calls, force, real_commit = itertools.count(1), os.fsync, record.commit
+    log = directory / "checkpoint" / f"{record.FILE}-wal"
     # How much of each file is on disk, by its inode: what was there before, and what was forced since.
     safe = {path.stat().st_ino: path.stat().st_size for path in files(directory)}
 
@@ -107,11 +110,28 @@ def deadly(force, fault, directory):
             if fault.kind == "full":
                 cut(f"/proc/self/fd/{descriptor}", safe, fault.share)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            for path in files(directory) if fault.kind == "torn" else ():
-                cut(path, safe, fault.share)
-            os.kill(os.getpid(), signal.SIGKILL)
+            end()
 
-    return fsync
+    def commit(connection):
+        call, before = next(calls), log.stat().st_size if log.exists() else 0
+        if call >= fault.write and fault.kind == "full":
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        if call < fault.write or fault.kind in ("after", "torn"):
+            real_commit(connection)
+        if call >= fault.write:
+            if fault.kind == "torn":
+                cut(log, {log.stat().st_ino: before}, fault.share)
+            end()
+
+    def end():
+        for path in files(directory) if fault.kind == "torn" else ():
+            if not path.name.startswith(record.FILE):  # SQLite has forced these
+                cut(path, safe, fault.share)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return fsync, commit
 
 
 def files(directory):

@@ -2,7 +2,7 @@
 
 The clients that were heard train again in this process, under the run's keys; their values are added and the round's own
 noise row goes on the sum. A node whose reply did not count (an error, a lie) has zeros in place of its values: which nodes
-those were is found by trying, because the journal does not tell. A release that no such sum explains holds something else:
+those were is found by trying, because the record does not tell. A release that no such sum explains holds something else:
 another noise row, one twice or none, a client twice, values of somebody else.
 
 The code of clients, mechanism and noise is the project's own, so that this finds what faults do to a run, and not what is

@@ -15,11 +15,12 @@ from chaos.witness import Witness, check_heard_once, check_key_chain, note_of
 from experiments.deployment import apps
 from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
+from fedmf.errors import ReleaseOrderError
 from fedmf.randomness import SecretKey
 from fedmf.updates.tags import TAG_BYTES
 from nodes import DATA, TWO, Nodes, key_of, play_here, playing
 from server import strategy
-from server.history import History
+from server.record import Record
 
 pytestmark = pytest.mark.slow
 
@@ -158,20 +159,20 @@ def test_a_client_that_is_heard_twice_a_changed_roster_and_a_second_key_of_an_ep
             check_key_chain(wrong, 2)
 
 
-def twice(append, history, release):
+def twice(append, record, release):
     for _ in range(1 + (release.round == 3)):
-        append(history, release)
+        append(record, release)
 
 
-def lost(append, history, release):
+def lost(append, record, release):
     if release.round != 2:
-        append(history, release)
+        append(record, release)
 
 
-def late(append, history, release, waiting=[]):  # noqa: B006  kept from call to call
+def late(append, record, release, waiting=[]):  # noqa: B006  kept from call to call
     """Put off each round of an epoch until the next is there."""
     for before in (*waiting, *([release] if release.round % 3 == 0 else [])):
-        append(history, before)
+        append(record, before)
     waiting[:] = [release] if release.round % 3 else []
 
 
@@ -179,9 +180,12 @@ def late(append, history, release, waiting=[]):  # noqa: B006  kept from call to
 def test_a_round_that_is_released_twice_or_lost_or_shown_before_it_is_on_disk_is_found(
     play, monkeypatch, sabotage
 ):
-    append = History.append
-    monkeypatch.setattr(History, "append", lambda history, release: sabotage(append, history, release))
-    with pytest.raises(
-        AssertionError, match="before the round was on disk" if sabotage is late else "rounds were to be"
-    ):
+    append = Record.append
+    monkeypatch.setattr(Record, "append", lambda record, release: sabotage(append, record, release))
+    error, match = {
+        twice: (ReleaseOrderError, "round 3 is not released: UNIQUE"),
+        lost: (AssertionError, "before the round was on disk|rounds were to be"),
+        late: (AssertionError, "before the round was on disk"),
+    }[sabotage]
+    with pytest.raises(error, match=match):
         play()

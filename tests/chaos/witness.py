@@ -1,49 +1,48 @@
 """What a run leaves in its directory while it goes on, kept before the run removes it, and the promises compared with it.
 
-A run removes journals that newer bases cover, and erases its keys. Both are needed to decide afterwards whether a round was
+A run removes noisy sums that newer bases cover, and erases its keys. Both are needed to decide afterwards whether a round was
 released twice and whether its noise is in it once. The keys are those of made-up clients on this machine.
 """
 
 import hashlib
-import os
 from contextlib import suppress
 from itertools import pairwise
 from operator import attrgetter
 
+from fedmf.errors import RunDirectoryError
 from fedmf.updates import wire
 from runs import metrics
-from server import journal
+from server import secret
 from server.cohort import Roster
-from server.history import History
-from server.state_files import read_secrets
+from server.record import Record
 
 
 class Witness:
-    """The journals, keys and rosters that were seen of the run in `directory`; a link beside it keeps each journal."""
+    """The releases, keys and rosters that were seen of the run in `directory`."""
 
     def __init__(self, directory):
-        self.directory, self._kept = directory, directory.with_suffix(".journals")
-        self._kept.mkdir()
+        self.directory, self._seen = directory, {}
         self.keys, self.rosters = {}, {}  # by epoch, each a list of what was seen
 
     def look(self):
         """Keep what is there now; to be called several times a round."""
         folder = self.directory / "checkpoint"
-        for path in folder.glob("journal-*.bin"):
-            with suppress(FileNotFoundError, FileExistsError):
-                os.link(path, self._kept / str(path.stat().st_ino))
-        if not self.releases():
+        with suppress(OSError, RunDirectoryError):  # it is being begun, or saved
+            record = Record(folder)
+            for release in record.releases(min(record.bases(), default=0)):
+                content = (release.round, release.answered, release.noisy_sum.tobytes())
+                self._seen[content] = release
+        if not self._seen:
             self.keys, self.rosters = {}, {}  # before its first release a run may begin again
-        if (held := read_secrets(folder)) is not None:
-            _remember(self.keys, held.epoch, held.key)
+        if (kept := secret.read(folder)) is not None:
+            _remember(self.keys, kept.secrets.epoch, kept.secrets.key)
         with suppress(OSError, ValueError, KeyError):
             roster = Roster.from_json((folder / "roster.json").read_text())
             _remember(self.rosters, roster.epoch, roster)
 
     def releases(self):
-        """Return all records of all journals that there were, in the order of their rounds."""
-        found = (release for path in self._kept.iterdir() for release in journal.read(path))
-        return sorted(found, key=attrgetter("round"))
+        """Return all releases that were on record, in the order of their rounds; a round twice that had two contents."""
+        return sorted(self._seen.values(), key=attrgetter("round"))
 
     def check(self, plan):
         """Assert what was promised of a finished run that `look` followed; the recount is another matter."""
@@ -63,9 +62,8 @@ def _remember(known, epoch, value):
 
 
 def last_on_disk(directory):
-    """Return the last round that the files of a run hold, in its newest base or in a journal; 0 for none."""
-    history = History(directory / "checkpoint")
-    return history.released() if history.bases() else 0
+    """Return the last round on record of a run; 0 for none."""
+    return Record(directory / "checkpoint").released()
 
 
 def check_released_once(releases, rounds):
@@ -109,7 +107,7 @@ def note_of(message, directory):
     """Return what a node notes of a task: the round of its model, that model's digest, and the last round on disk then.
 
     A server that shows a model before its round is on disk may release that round twice over a crash, and leaves a
-    journal as it should be. A real node sees no file of the server; this one is on the same machine.
+    record as it should be. A real node sees no file of the server; this one is on the same machine.
     """
     model = message.content.array_records[wire.MODEL][wire.VECTOR].data
     return int(message.metadata.group_id) - 1, digest(model), last_on_disk(directory)
@@ -121,10 +119,10 @@ def digest(model):
 
 
 def check_given(notes, digests):
-    """Assert that each model that a node was given was on disk before, and that it is the one that follows from the journal."""
+    """Assert that each model that a node was given was on disk before, and that it is the one that follows from the record."""
     assert notes
     for number, given, on_disk in notes:
         assert on_disk >= number, f"the model of round {number} was given before the round was on disk"
         assert given == digests[number], (
-            f"the model of round {number} that was given does not follow from the journal"
+            f"the model of round {number} that was given does not follow from the record"
         )

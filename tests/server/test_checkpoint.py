@@ -1,5 +1,4 @@
 import json
-import os
 import stat
 import tempfile
 from pathlib import Path
@@ -8,12 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from checkpoints import SGD, advance, begun, same
+from checkpoints import SGD, advance, begun, changed, killed, same
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
 from plans import KEY, small_plan
-from server import tables
-from server.checkpoint import SECRETS
-from server.origin import ORIGIN
+from server import record, secret
 from server.state import first_state
 
 
@@ -37,22 +34,29 @@ def test_restored_anywhere_the_run_goes_on_bit_for_bit(tmp_path, every):
         same(restored, straight[8])
 
 
-@pytest.mark.parametrize("released", [0, 1])
-def test_a_torn_record_does_not_hide_what_is_released_after_the_resume(tmp_path, released):
+@pytest.mark.parametrize("released", [0, 1, 2])
+def test_a_log_cut_anywhere_holds_the_rounds_whose_transactions_are_whole(tmp_path, released):
+    """As a power failure leaves it: what was forced to disk is there, and of the last transaction any part."""
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c", every=100)
+    log = tmp_path / "c" / f"{record.FILE}-wal"
     for _ in range(released):
         state = advance(plan, state, checkpoint)
-    path = checkpoint.folder / "journal-000000.bin"
-    whole = path.stat().st_size if released else 0
-    advance(plan, state, checkpoint)
-    os.truncate(path, whole + 200)
-    restored, _ = checkpoint.restore(plan, SGD)
-    assert restored.round == released
-    checkpoint.rebase(restored)
-    after = advance(plan, restored, checkpoint)
-    again, _ = checkpoint.restore(plan, SGD)
-    same(again, after)
+    whole = log.stat().st_size
+    after = advance(plan, state, checkpoint)
+    data = log.read_bytes()
+    assert len(data) > whole
+    for number, length in enumerate((whole, *range(whole + 1, len(data), 2021), len(data))):
+        for garbled in {b"", b"x" * (len(data) - length)}:
+            torn = killed(checkpoint, tmp_path / f"{number} {len(garbled)}")
+            (torn.folder / log.name).write_bytes(data[:length] + garbled)
+            restored, _ = torn.restore(plan, SGD)
+            same(restored, after if length == len(data) else state)
+            if garbled:
+                torn.rebase(restored)
+                following = advance(plan, restored, torn)
+                same(torn.restore(plan, SGD)[0], following)
+                torn.close()
 
 
 def test_a_client_is_not_released_twice_in_an_epoch_after_a_resume(tmp_path):
@@ -112,7 +116,7 @@ def test_secrets_are_for_the_owner_only_and_gone_at_the_end(tmp_path):
     keys = [KEY, KEY.ratchet()]
     for number in range(1, 9):
         state = advance(plan, state, checkpoint)
-        path = checkpoint.folder / SECRETS
+        path = checkpoint.folder / secret.FILE
         if number < 8:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             assert keys[number // 4].reveal() in path.read_bytes()
@@ -120,14 +124,14 @@ def test_secrets_are_for_the_owner_only_and_gone_at_the_end(tmp_path):
         else:
             assert not path.exists()
         for public in checkpoint.folder.iterdir():
-            if public.name != SECRETS:
+            if public.name != secret.FILE:
                 assert not any(key.reveal() in public.read_bytes() for key in keys)
 
 
 def test_an_epochs_key_is_overwritten_when_the_epoch_ends(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c", every=100)
-    with (checkpoint.folder / SECRETS).open("rb") as old:
+    with (checkpoint.folder / secret.FILE).open("rb") as old:
         for _ in range(4):
             state = advance(plan, state, checkpoint)
         left = old.read()
@@ -137,7 +141,7 @@ def test_an_epochs_key_is_overwritten_when_the_epoch_ends(tmp_path):
 
 def test_a_run_that_is_over_erases_a_half_written_secret_too(tmp_path):
     checkpoint, _ = begun(small_plan(), tmp_path / "c")
-    aside = checkpoint.folder / f"{SECRETS}.new"
+    aside = checkpoint.folder / f"{secret.FILE}.new"
     aside.write_bytes(b"k" * 100)
     with aside.open("rb") as old:
         checkpoint.forget_secrets()
@@ -145,12 +149,12 @@ def test_a_run_that_is_over_erases_a_half_written_secret_too(tmp_path):
     assert not list(checkpoint.folder.glob("secrets*"))
 
 
-def test_a_damaged_origin_does_not_keep_the_secrets_of_a_run_that_is_over(tmp_path):
+def test_damaged_secrets_of_a_run_that_is_over_are_removed_too(tmp_path):
     checkpoint, _ = begun(small_plan(), tmp_path / "c")
-    (checkpoint.folder / ORIGIN).write_text("{")
+    (checkpoint.folder / secret.FILE).write_text("{")
     checkpoint.forget_secrets()
-    left = sorted(path.name for path in checkpoint.folder.iterdir())
-    assert left == ["base-000000.npz", "register-000000.bin"]
+    checkpoint.close()
+    assert [path.name for path in checkpoint.folder.iterdir()] == [record.FILE]
 
 
 def test_a_run_whose_rounds_were_not_counted_from_its_beginning_is_counted_from_its_next_resume(
@@ -169,66 +173,87 @@ def test_a_run_whose_rounds_were_not_counted_from_its_beginning_is_counted_from_
     assert mark.read_text() == "1\n"
 
 
-def test_a_run_that_begins_anew_keeps_nothing_of_the_one_before(tmp_path):
+def test_a_run_that_begins_again_keeps_nothing_of_the_one_before(tmp_path):
     checkpoint, state = begun(small_plan(), tmp_path / "c")
-    for name in ("roster.json", "secrets.npz.new", "journal-000000.bin", "register-000007-1.bin"):
+    checkpoint.close()
+    for name in ("roster.json", "secrets.npz.new", "run.sqlite-wal", "run.sqlite-shm", "run.sqlite.new"):
         (checkpoint.folder / name).write_bytes(b"old")
     checkpoint.begin(state)
-    assert sorted(path.name for path in checkpoint.folder.iterdir()) == [
-        "base-000000.npz", tables.FILE, ORIGIN, "register-000000.bin", SECRETS,
-    ]  # fmt: skip
+    checkpoint.close()
+    assert sorted(path.name for path in checkpoint.folder.iterdir()) == [record.FILE, secret.FILE]
 
 
-def test_secrets_ahead_of_the_journal_are_refused(tmp_path):
+def test_secrets_ahead_of_the_record_are_refused(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c", every=1)
-    for _ in range(2):
-        state = advance(plan, state, checkpoint)
-    for path in (*checkpoint.folder.glob("journal-*"), checkpoint.folder / "base-000002.npz"):
-        path.unlink()
+    state = advance(plan, state, checkpoint)
+    older = killed(checkpoint, tmp_path / "older")
+    advance(plan, state, checkpoint)
+    (older.folder / secret.FILE).write_bytes((checkpoint.folder / secret.FILE).read_bytes())
     with pytest.raises(ReleaseOrderError, match="ahead of the 1 released"):
-        checkpoint.restore(plan, SGD)
+        older.restore(plan, SGD)
 
 
-def damage(checkpoint, how):
-    newest = sorted(checkpoint.folder.glob("base-*.npz"))[-1]
-    data = newest.read_bytes()
-    newest.write_bytes({"cut": data[:-100], "flipped": data[:90] + b"\xff" + data[91:], "empty": b""}[how])
-    return newest
-
-
-@pytest.mark.parametrize("how", ["cut", "flipped", "empty"])
-def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_serves(tmp_path, how):
+def test_a_damaged_state_is_refused_and_the_one_before_it_serves(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c")
     for _ in range(5):
         state = advance(plan, state, checkpoint)
-    newest = damage(checkpoint, how)
-    with pytest.raises(RunDirectoryError, match=r"damaged.*round 3 before it is kept"):
+    checkpoint.close()
+    changed(checkpoint.folder, "UPDATE base SET document = replace(document, 'seed', 'sead') WHERE round = 4")
+    with pytest.raises(RunDirectoryError, match=r"run\.sqlite is damaged.*round 4 .* round 3 is used once"):
         checkpoint.restore(plan, SGD)
-    newest.rename(newest.with_suffix(".damaged"))
-    restored, _ = checkpoint.restore(plan, SGD)
-    same(restored, state)
+    changed(checkpoint.folder, "DELETE FROM base WHERE round = 4")
+    same(checkpoint.restore(plan, SGD)[0], state)
 
 
-def test_another_version_is_refused_by_name_because_its_cohorts_may_be_others(tmp_path):
+@pytest.mark.parametrize(
+    ("statement", "match"),
+    [
+        ("PRAGMA user_version = 7", "format of .* is 7; this version reads 6, whose noise is of form 3"),
+        ("PRAGMA application_id = 1", "no database of a run"),
+        ("CREATE VIEW mine AS SELECT 1", "no database of a run"),
+        ("CREATE TRIGGER mine AFTER INSERT ON heard BEGIN SELECT 1; END", "no database of a run"),
+        ("UPDATE release SET epoch = 1 WHERE round = 2", "round 2 is not as it was released"),
+        ("UPDATE release SET cohort_size = 9 WHERE round = 2", "round 2 is not as it was released"),
+        ("UPDATE heard SET client = 'x' WHERE place = 1 AND round = 2", "round 2 is not as it was released"),
+        ("UPDATE heard SET place = 9 WHERE place = 0 AND round = 2", "round 2 is not as it was released"),
+        ("UPDATE heard SET epoch = 1 WHERE round = 2", "round 2 is not as it was released"),
+        ("DELETE FROM heard WHERE place = 2 AND round = 1", "round 1 is not as it was released"),
+        ("INSERT INTO heard VALUES ('x', 0, 9, 0)", "a round is missing"),
+        ("UPDATE base SET round = 5 WHERE round = 3", "a round is missing"),
+        ("DELETE FROM release WHERE round = 1", "round 1 is not as it was released"),
+        ("UPDATE blob SET digest = x'00' WHERE owner = 'sum'", "sum 4 is not as it was written"),
+        ("DELETE FROM blob WHERE owner = 'sum' AND round = 4", "sum of round 4 is not as it was released"),
+        ("DELETE FROM blob WHERE owner = 'base'", "state of round 3 is not as it was saved"),
+        ("UPDATE base SET document = '[]' WHERE round = 3", "state of round 3 is not as it was saved"),
+    ],
+)  # fmt: skip
+def test_a_record_that_no_run_wrote_is_refused(tmp_path, statement, match):
+    plan = small_plan(clients=18, rounds_per_epoch=6)
+    checkpoint, state = begun(plan, tmp_path / "c")
+    for _ in range(4):
+        state = advance(plan, state, checkpoint)
+    checkpoint.close()
+    changed(checkpoint.folder, statement)
+    with pytest.raises(RunDirectoryError, match=match):
+        checkpoint.restore(plan, SGD)
+
+
+def test_a_checkpoint_of_files_is_refused_by_its_format(tmp_path):
     checkpoint, _ = begun(small_plan(), tmp_path / "c")
-    (path,) = checkpoint.folder.glob("base-*.npz")
-    with np.load(path) as stored:
-        arrays = dict(stored)
-    about = json.loads(str(arrays["about"])) | {"format": "fedmf-checkpoint-3"}
-    np.savez(path, **{**arrays, "about": np.array(json.dumps(about))})
-    with pytest.raises(
-        RunDirectoryError, match=r"'fedmf-checkpoint-3'; this version reads .* whose noise is of form 3"
-    ):
-        checkpoint.restore(small_plan(), SGD)
+    (checkpoint.folder / record.FILE).unlink()
+    (checkpoint.folder / "base-000000.npz").touch()
+    again = record.Record(checkpoint.folder)
+    with pytest.raises(RunDirectoryError, match=r"format 5 or older, .* this version reads format 6"):
+        again.bases()
 
 
 def test_lost_secrets_stop_the_run(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c")
     advance(plan, state, checkpoint)
-    (checkpoint.folder / SECRETS).unlink()
+    (checkpoint.folder / secret.FILE).unlink()
     with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
         checkpoint.restore(plan, SGD)
 
@@ -256,22 +281,24 @@ def test_a_run_that_its_budget_ended_is_restored_without_its_secrets(tmp_path):
         checkpoint.restore(small_plan(), SGD)
 
 
-@pytest.mark.parametrize("form", [None, 1, 2, 4])
+@pytest.mark.parametrize("form", [1, 2, 4])
 def test_an_epoch_that_began_with_other_normals_is_refused_and_at_its_boundary_it_goes_on(tmp_path, form):
-    """Rows drawn again in another form would be other noise than the releases hold; None: a version that named none."""
+    """Rows drawn again in another form would be other noise than the releases hold."""
     plan = small_plan()
     for released in range(1, 8):
         checkpoint, state = begun(plan, tmp_path / str(released), every=3)
         for _ in range(released):
             state = advance(plan, state, checkpoint)
-        path = checkpoint.folder / SECRETS
+        checkpoint.close()
+        path = checkpoint.folder / secret.FILE
         with np.load(path) as stored:
-            arrays = {name: stored[name] for name in stored.files if name != "normals"}
-        np.savez(path, **arrays, **({} if form is None else {"normals": form}))
+            arrays = dict(stored)
+        about = json.loads(str(arrays["about"])) | {"normals": form}
+        np.savez(path, **arrays | {"about": np.array(json.dumps(about))})
         before = {file.name: file.read_bytes() for file in checkpoint.folder.iterdir()}
         if released == 4:
             same(checkpoint.restore(plan, SGD)[0], state)
             continue
-        with pytest.raises(RunDirectoryError, match=rf"epoch {released // 4 + 1} .* form {form or 1}, and"):
+        with pytest.raises(RunDirectoryError, match=rf"epoch {released // 4 + 1} .* form {form}, and"):
             checkpoint.restore(plan, SGD)
         assert {file.name: file.read_bytes() for file in checkpoint.folder.iterdir()} == before

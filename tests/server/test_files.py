@@ -18,7 +18,6 @@ from server.files import (
     wait_until_unlocked,
     write_atomically,
 )
-from server.state_files import register_of
 
 
 def recorded(monkeypatch):
@@ -251,4 +250,3 @@ def test_a_damaged_head_is_one_of_the_errors_of_a_damaged_file(head, tmp_path):
     path.write_bytes(zip_heads.flipped(files.packed(about=np.array("{}")), head))
     with pytest.raises(files.UNREADABLE):
         read_npz(path)
-    assert register_of(path) is None

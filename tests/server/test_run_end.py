@@ -13,14 +13,15 @@ import pytest
 
 from fedmf.errors import RunDirectoryError
 from plans import KEY, random_vector, small_plan
-from server import journal, marks, origin
-from server.checkpoint import SECRETS, Checkpoint
+from server import checkpoint as module, copies, record, secret
+from server.checkpoint import Checkpoint
+from server.copies import Place
 from server.optimizer import Sgd
-from server.origin import ORIGIN, Place
 from server.state import Release, apply_release, begin_epoch, first_state, make_release
 
 SGD = Sgd(0.5, 0.9)
-CALLS = ("open", "write", "fsync", "replace", "unlink", "ftruncate")
+LINKED = tuple(f"{record.FILE}{end}" for end in ("-wal", "-shm", ""))
+CALLS = ("open", "write", "pwrite", "fsync", "replace", "unlink", "ftruncate")
 
 
 class Crash(BaseException):
@@ -61,12 +62,14 @@ def play(plan, checkpoint, state, until=8):
 
 
 def resume(plan, checkpoint):
-    """Go on with a run and finish it, as a session does without any override; return its last state."""
+    """Continue a run in another process and finish it, as a session does without any override; return its last state."""
+    checkpoint = replace(checkpoint)
     checkpoint.refuse_copy()
     state, _ = checkpoint.restore(plan, SGD)
     checkpoint.rebase(state)
     state = play(plan, checkpoint, state)
     checkpoint.forget_secrets()
+    checkpoint.close()
     return state
 
 
@@ -91,6 +94,7 @@ def crash_at(monkeypatch, after):
 
     for name in CALLS:
         monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    monkeypatch.setattr(record, "commit", counted(record.commit))  # of which SQLite writes
     return seen
 
 
@@ -113,10 +117,10 @@ def test_killed_at_any_step_of_its_end_a_run_is_finished_by_a_resume(tmp_path, m
                 pass
         ended = resume(plan, checkpoint)
         np.testing.assert_array_equal(ended.model, straight.model)
-        assert not [path.name for path in checkpoint.folder.iterdir() if path.name.startswith(("sec", "ori"))]
+        assert not [path.name for path in checkpoint.folder.iterdir() if path.name.startswith("sec")]
         assert resume(plan, checkpoint).round == 8  # and once more
     assert 2 * len(seen) + 1 == after
-    assert after > 60
+    assert after > 40
 
 
 def test_killed_at_any_step_of_beginning_anew_a_run_that_released_nothing_can_begin(tmp_path, monkeypatch):
@@ -136,46 +140,32 @@ def test_killed_at_any_step_of_beginning_anew_a_run_that_released_nothing_can_be
     assert after > 40
 
 
-def test_a_run_without_secrets_is_finished_wherever_it_is(tmp_path, monkeypatch, state_folder):
-    """Killed before its origin was removed, its count lost and its directory copied: it can release nothing."""
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_run_without_secrets_is_finished_wherever_it_is(tmp_path, monkeypatch, state_folder, zeros):
+    """Killed once its secrets were erased, or while they were, its count lost and its directory copied: it can release nothing."""
     plan = small_plan()
     checkpoint, state = begin(plan, tmp_path / "r")
     straight = play(plan, checkpoint, state)
-
-    def forget(_):
-        raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(origin, "forget", forget)
-        with pytest.raises(Crash):
-            checkpoint.forget_secrets()
+    if zeros:
+        (checkpoint.folder / secret.FILE).write_bytes(bytes(500))
+    checkpoint.close()
     shutil.rmtree(state_folder)
     shutil.copytree(tmp_path / "r", tmp_path / "copy")
     for one in (checkpoint, replace(checkpoint, folder=tmp_path / "copy" / "checkpoint")):
-        assert (one.folder / ORIGIN).exists()
+        assert (one.folder / secret.FILE).exists() == zeros
         np.testing.assert_array_equal(resume(plan, one).model, straight.model)
-        assert not (one.folder / ORIGIN).exists()
+        assert not (one.folder / secret.FILE).exists()
 
 
-def test_an_origin_of_zeros_is_an_erased_one(tmp_path):
-    plan = small_plan()
-    checkpoint, state = begin(plan, tmp_path / "r")
-    path = checkpoint.folder / ORIGIN
-    path.write_bytes(bytes(path.stat().st_size))
-    checkpoint.refuse_copy()  # nothing was released: it may begin anew
-    play(plan, *begin_again(checkpoint, state), until=2)
-    path.write_bytes(bytes(path.stat().st_size))
-    with pytest.raises(RunDirectoryError, match=r"origin\.json is missing"):
-        resume(plan, checkpoint)
-
-
-def test_the_secrets_go_before_what_tells_a_copy(tmp_path, monkeypatch):
-    """Else a crash between leaves a key in a directory that no longer knows where it belongs."""
+def test_the_key_goes_before_the_count_ends(tmp_path, monkeypatch):
+    """A crash between leaves a run that is over."""
     plan = small_plan()
     checkpoint, state = begin(plan, tmp_path / "r")
     play(plan, checkpoint, state, until=5)
     gone = []
-    monkeypatch.setattr(marks, "end", lambda _: gone.append((checkpoint.folder / SECRETS).exists()))
+    monkeypatch.setattr(
+        module, "end_count", lambda _: gone.append((checkpoint.folder / secret.FILE).exists())
+    )
     checkpoint.forget_secrets()
     assert gone == [False]
 
@@ -184,7 +174,7 @@ def test_a_run_without_secrets_that_has_rounds_left_does_not_go_on(tmp_path):
     plan = small_plan()
     checkpoint, state = begin(plan, tmp_path / "r")
     play(plan, checkpoint, state, until=5)
-    path = checkpoint.folder / SECRETS
+    path = checkpoint.folder / secret.FILE
     path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
         resume(plan, checkpoint)
@@ -193,34 +183,58 @@ def test_a_run_without_secrets_that_has_rounds_left_does_not_go_on(tmp_path):
 def test_a_run_that_begins_again_ends_the_count_of_its_first_beginning(tmp_path, state_folder):
     plan = small_plan()
     checkpoint, state = begin(plan, tmp_path / "run")
-    first = origin.load(checkpoint.folder).run
+    first = secret.read(checkpoint.folder).origin.run
     checkpoint.begin(state)
-    second = origin.load(checkpoint.folder).run
+    second = secret.read(checkpoint.folder).origin.run
     assert second != first
     assert [(state_folder / run).read_text() for run in (first, second)] == ["0 over\n", "0\n"]
 
 
-def test_a_crash_before_the_journal_is_written_leaves_the_round_uncounted(tmp_path, monkeypatch):
+def test_a_crash_before_the_commit_leaves_the_round_uncounted(tmp_path, monkeypatch):
     plan = small_plan()
     checkpoint, state = begin(plan, tmp_path / "r")
     state = play(plan, checkpoint, state, until=4)
 
-    def append(*_):
+    def commit(*_):
         raise Crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(journal, "append", append)
+        patched.setattr(record, "commit", commit)
         with pytest.raises(Crash):
             play(plan, checkpoint, state)
-    assert marks.read(origin.load(checkpoint.folder).run) == 4
+    assert copies.read_count(secret.read(checkpoint.folder).origin.run) == 4
     assert resume(plan, checkpoint).round == 8
+
+
+def test_a_crash_between_the_commit_and_the_count_leaves_the_round_released(tmp_path, monkeypatch):
+    plan = small_plan()
+    checkpoint, state = begin(plan, tmp_path / "r")
+    state = play(plan, checkpoint, state, until=4)
+
+    def count(*_):
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(copies, "write_count", count)
+        with pytest.raises(Crash):
+            play(plan, checkpoint, state)
+    run = secret.read(checkpoint.folder).origin.run
+    assert copies.read_count(run) == 4
+    checkpoint.refuse_copy()
+    state, _ = checkpoint.restore(plan, SGD)
+    assert state.round == 5
+    checkpoint.rebase(state)
+    assert copies.read_count(run) == 5
 
 
 def copied(checkpoint, directory):
     """Return a copy of a run that a person let go on."""
+    checkpoint.close()
     shutil.copytree(checkpoint.folder.parent, directory)
     copy = replace(checkpoint, folder=directory / "checkpoint")
-    replace(origin.load(copy.folder), place=Place.of(directory)).save(copy.folder)
+    kept = secret.read(copy.folder)
+    origin = replace(kept.origin, place=Place.of(directory))
+    secret.save(copy.folder, kept.secrets, kept.mechanism, origin)
     return copy
 
 
@@ -242,6 +256,7 @@ def test_a_round_is_not_released_when_its_mark_is_lost(tmp_path, state_folder):
     plan = small_plan()
     checkpoint, state = begin(plan, tmp_path / "r")
     state = play(plan, checkpoint, state, until=4)
+    checkpoint.close()
     shutil.rmtree(state_folder)
     before = {path: path.read_bytes() for path in checkpoint.folder.iterdir()}
     with pytest.raises(RunDirectoryError, match=r"no longer says how many rounds .* round 5 was not"):
@@ -257,7 +272,7 @@ def _commit(folder, value, rounds, barrier, out):
     for number in rounds:
         barrier.wait(60)
         try:
-            checkpoint.commit(Release(number, np.full(15, value, "f4"), ("0",), 1))
+            checkpoint.commit(Release(number, np.full(15, value, "f4"), (str(number),), 1))
         except RunDirectoryError:
             continue
         released.append(number)
@@ -282,29 +297,14 @@ def test_two_copies_that_release_at_one_instant_release_each_round_once(tmp_path
     assert [path.read_text() for path in state_folder.iterdir()] == ["60\n"]
 
 
-def test_device_and_path_that_both_differ_are_a_copy():
-    place = Place("machine", "/a", 1, 7)
-    assert place.is_same(Place("machine", "/b", 1, 7))  # moved
-    assert place.is_same(Place("machine", "/a", 2, 7))  # another number of the device after a reboot
-    assert not place.is_same(Place("machine", "/b", 2, 7))
-    assert not place.is_same(Place("machine", "/a", 1, 8))
-    assert not place.is_same(Place("another", "/a", 1, 7))
-
-
 def test_a_directory_that_links_elsewhere_cannot_have_the_files_there_written(tmp_path):
     """Whoever made a run directory chooses no file of the person who resumes it."""
     plan = small_plan()
     checkpoint, state = begin(plan, tmp_path / "r")
     own = tmp_path / "thesis.txt"
     own.write_text("years of work")
-    for name in (
-        SECRETS,
-        f"{SECRETS}.new",
-        ORIGIN,
-        "roster.json",
-        "journal-000000.bin.new",
-        "base-000000.npz",
-    ):
+    checkpoint.close()
+    for name in (secret.FILE, f"{secret.FILE}.new", "roster.json", *LINKED, f"{record.FILE}.new"):
         (checkpoint.folder / name).unlink(missing_ok=True)
         (checkpoint.folder / name).symlink_to(own)
     (checkpoint.folder / "note.txt").symlink_to(own)
@@ -312,9 +312,15 @@ def test_a_directory_that_links_elsewhere_cannot_have_the_files_there_written(tm
     checkpoint.begin(state)
     assert own.read_text() == "years of work"
     assert (checkpoint.folder / "mine.txt").read_text() == "kept"
-    (checkpoint.folder / "journal-000000.bin").symlink_to(own)
-    with pytest.raises(OSError, match="symbolic"):
-        play(plan, checkpoint, state)
+    for name in LINKED:
+        checkpoint.close()
+        path = checkpoint.folder / name
+        path.unlink(missing_ok=True)
+        path.symlink_to(own)
+        for use in (checkpoint.has_released, lambda: play(plan, checkpoint, state)):
+            with pytest.raises(RunDirectoryError, match=f"{name} is a link"):
+                use()
+        path.unlink()
     assert own.read_text() == "years of work"
 
 
@@ -325,25 +331,23 @@ def test_a_directory_that_links_elsewhere_cannot_have_the_files_there_written(tm
         {"run": "../up"},
         {"run": "A" * 32},
         {"run": 5},
-        {"marked": "no"},
+        {"is_counted": "no"},
         {"clients": "20"},
         {"clients": True},
         {"digest": None},
-        {"key": "00" * 32},
-        {"key": "11"},
         {"place": {"machine": "m", "path": "p", "device": "1", "inode": 1}},
         {"place": 3},
         {"other": 1},
     ],
 )
-def test_an_origin_that_this_program_would_not_have_written_is_refused(tmp_path, state_folder, change):
+def test_secrets_that_this_program_would_not_have_written_are_refused(tmp_path, change):
     plan = small_plan()
     checkpoint, state = begin(plan, tmp_path / "r")
     play(plan, checkpoint, state, until=2)
-    path = checkpoint.folder / ORIGIN
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(RunDirectoryError, match=r"origin\.json is damaged"):
-        checkpoint.refuse_copy()
+    with_origin(checkpoint, change)
+    assert secret.read(checkpoint.folder) is None
+    with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
+        resume(plan, replace(checkpoint))
 
 
 @pytest.mark.parametrize("run", ["{tmp}/keys", "../keys"])
@@ -352,8 +356,36 @@ def test_a_run_id_that_is_a_path_has_no_file_removed_or_written(tmp_path, run):
     checkpoint, state = begin(plan, tmp_path / "r")
     own = Path(tmp_path / "keys")
     own.write_text("3\n")
-    path = checkpoint.folder / ORIGIN
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"run": run.format(tmp=tmp_path)}))
+    with_origin(checkpoint, {"run": run.format(tmp=tmp_path)})
     checkpoint.begin(state)  # as where nothing was released
     checkpoint.forget_secrets()
     assert own.read_text() == "3\n"
+
+
+def with_origin(checkpoint, change):
+    """Change what the secret file has of the run's origin."""
+    path = checkpoint.folder / secret.FILE
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    about = json.loads(str(arrays["about"]))
+    about["origin"] |= change
+    np.savez(path, **arrays | {"about": np.array(json.dumps(about))})
+
+
+@pytest.mark.parametrize(
+    "spoil", ["no json", "[]", "3", "no origin", "no key", "zero key", "short key", "[" * 9999]
+)
+def test_damaged_secrets_are_none(tmp_path, spoil):
+    checkpoint, _ = begin(small_plan(), tmp_path / "r")
+    path = checkpoint.folder / secret.FILE
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    changed = {
+        "no origin": {"about": np.array("{}")},
+        "zero key": {"key": np.zeros(32, "u1")},
+        "short key": {"digest_key": np.ones(3)},
+    }
+    if spoil == "no key":
+        del arrays["digest_key"]
+    np.savez(path, **arrays | changed.get(spoil, {"about": np.array(spoil)} if spoil != "no key" else {}))
+    assert secret.read(checkpoint.folder) is None

@@ -7,9 +7,10 @@ from checkpoints import SETTINGS, SGD, advance, begun, same
 from fedmf.errors import RunDirectoryError
 from fedmf.mechanisms import design, design_run, prefix_sum
 from fedmf.mechanisms.run_factorization import RunFactorization
+from fedmf.npz import read_npz
 from plans import KEY, small_plan
-from server import tables
 from server.checkpoint import Checkpoint
+from server.files import packed
 from server.state import first_state
 
 
@@ -62,8 +63,8 @@ def test_an_epoch_goes_on_with_the_tables_it_began_with(tmp_path, every, cut, ca
         state = advance(plan, state, checkpoint)
     other = computing_others(plan, "blt")
     with caplog.at_level("WARNING"):
-        kept = tables.going_on(checkpoint.folder, other, checkpoint.began_with())
-    assert f"epoch {cut // 4 + 1} goes on with the tables that it began with" in caplog.text
+        kept = checkpoint.with_kept_tables(other)
+    assert f"epoch {cut // 4 + 1} continues with the tables that it began with" in caplog.text
     under_way, ended = kept.factorization.epochs[cut // 4], plan.factorization.epochs[cut // 4]
     assert under_way.fingerprint == ended.fingerprint
     assert under_way.sensitivity == pytest.approx(ended.sensitivity, rel=1e-9)
@@ -74,52 +75,52 @@ def test_an_epoch_goes_on_with_the_tables_it_began_with(tmp_path, every, cut, ca
         same(state, straight[state.round])
 
 
-@pytest.mark.parametrize("spoil", ["missing", "cut short", "other tables", "other epoch", "no file of ours"])
+@pytest.mark.parametrize(
+    "spoil", ["missing", "cut short", "other tables", "other epoch", "no tables of ours"]
+)
 def test_kept_tables_that_are_not_those_of_the_epoch_are_never_used(tmp_path, spoil, caplog):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c", every=1)
-    advance(plan, advance(plan, state, checkpoint), checkpoint)
-    path = checkpoint.folder / tables.FILE
-    with np.load(path) as stored:
-        arrays = dict(stored)
-    if spoil == "missing":
-        path.unlink()
-    elif spoil == "cut short":
-        path.write_bytes(path.read_bytes()[:100])
-    elif spoil == "no file of ours":
-        path.write_bytes(b"tables")
-    else:
-        changed = {
-            "other tables": {"tables": arrays["tables"] * np.float32(1.5)},
-            "other epoch": {"epoch": 7},
-        }
-        np.savez(path, **arrays | changed[spoil])
+    state = advance(plan, advance(plan, state, checkpoint), checkpoint)
+    epoch, kept = checkpoint.record.tables()
+    stored = read_npz(kept)
+    spoiled = {
+        "missing": (epoch, b""),
+        "cut short": (epoch, kept[:100]),
+        "other tables": (epoch, packed(**stored | {"tables": stored["tables"] * np.float32(1.5)})),
+        "other epoch": (7, kept),
+        "no tables of ours": (epoch, b"tables"),
+    }
+    with_tables(checkpoint, spoiled[spoil])
     caplog.set_level("WARNING")
     for now, refused in ((plan, False), (computing_others(plan), True)):
-        kept = tables.going_on(checkpoint.folder, now, checkpoint.began_with())
+        kept = checkpoint.with_kept_tables(now)
         restoring = replace(checkpoint, mechanisms=kept.factorization.epochs)
         if refused:
             with pytest.raises(RunDirectoryError, match="began with other tables"):
                 restoring.restore(kept, SGD)
         else:
             restoring.restore(kept, SGD)
-    assert "goes on with" not in caplog.text
+    assert "continues with" not in caplog.text
+
+
+def with_tables(checkpoint, tables):
+    """Put other tables into a checkpoint."""
+    checkpoint.record.extend({}, tables)
 
 
 def test_kept_tables_of_another_family_are_not_taken_for_this_ones(tmp_path):
     """Both are made from one row of coefficients."""
-    other = small_plan(family="banded_toeplitz").factorization.epochs
-    tables.save(tmp_path, 0, other)
-    plan = small_plan(family="sqrt_toeplitz")
-    assert tables.going_on(tmp_path, plan, (0, other[0].fingerprint)) is plan
+    plan, other = small_plan(family="sqrt_toeplitz"), small_plan(family="banded_toeplitz")
+    checkpoint, _ = begun(other, tmp_path / "c")
+    assert checkpoint.with_kept_tables(plan) is plan
 
 
 def test_where_no_tables_are_known_none_are_kept(tmp_path):
-    tables.save(tmp_path, 0, ())
-    assert not list(tmp_path.iterdir())
     (tmp_path / "c").mkdir()
     plan, checkpoint = small_plan(), Checkpoint(tmp_path / "c", SETTINGS)
     checkpoint.begin(first_state(plan, np.zeros(50, "f4"), KEY))
+    assert checkpoint.record.tables()[1] == b""
     same(checkpoint.restore(plan, SGD)[0], first_state(plan, np.zeros(50, "f4"), KEY))
 
 
@@ -127,19 +128,18 @@ def test_tables_are_kept_for_one_epoch_and_not_beyond_the_run(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c", every=100)
     for released in range(8):
-        with np.load(checkpoint.folder / tables.FILE) as stored:
-            assert int(stored["epoch"]) == released // 4
+        assert checkpoint.record.tables()[0] == released // 4
         state = advance(plan, state, checkpoint)
-    assert not (checkpoint.folder / tables.FILE).exists()
+    assert checkpoint.record.tables()[1] == b""
 
 
 def test_a_resumed_run_keeps_the_tables_of_its_epoch_for_the_next_resume(tmp_path):
     plan = small_plan()
     checkpoint, state = begun(plan, tmp_path / "c")
-    before = (checkpoint.folder / tables.FILE).read_bytes()
+    before = checkpoint.record.tables()
     state = advance(plan, advance(plan, state, checkpoint), checkpoint)
     for _ in range(2):
         restored, _ = checkpoint.restore(plan, SGD)
         checkpoint.rebase(restored)
-        assert (checkpoint.folder / tables.FILE).read_bytes() == before
+        assert checkpoint.record.tables() == before
         same(restored, state)

@@ -1,6 +1,5 @@
 """What is resumed after a crash is the run that began: its own directory, all that it released, its own clients."""
 
-import json
 import shutil
 import stat
 from pathlib import Path
@@ -14,7 +13,7 @@ from experiments.cli.command import guard
 from experiments.session.recorder import Scorer
 from fedmf.errors import DivergedError
 from runs import contents, metrics, refused, run
-from server import marks, origin
+from server import copies, secret
 from server.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.long
@@ -99,13 +98,13 @@ def test_the_digest_is_keyed_and_both_are_secret_and_gone_at_the_end(tmp_path, o
     digests = []
     for name in ("a", "b"):
         directory = cut(tmp_path / name, *own)
-        file = directory / "checkpoint" / origin.ORIGIN
+        file = directory / "checkpoint" / secret.FILE
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        digests.append(json.loads(file.read_text())["digest"])
-        others = [data for path, data in contents(directory).items() if path.name != origin.ORIGIN]
+        digests.append(secret.read(directory / "checkpoint").origin.digest)
+        others = [data for path, data in contents(directory).items() if path.name != secret.FILE]
         assert not any(digests[-1].encode() in data for data in others)
         resume(directory, *own)
-        assert not list(directory.rglob("origin*"))
+        assert not list(directory.rglob("secrets*"))
     assert digests[0] != digests[1]  # the same people: without the key it says nothing
 
 
@@ -122,10 +121,10 @@ def test_a_copy_of_a_run_is_refused_and_the_run_itself_and_a_moved_one_are_not(
 def test_on_another_machine_a_run_is_refused_and_continues_once_it_is_accepted(
     own, begun, monkeypatch, capsys, caplog
 ) -> None:
-    monkeypatch.setattr(origin, "machine_digest", lambda: "another")
+    monkeypatch.setattr(copies, "machine_digest", lambda: "another")
     assert "began in a directory of another machine" in refused(capsys, begun, *own, RESUME)
     cut(begun, *own, RESUME, ACCEPT, after=5)
-    assert "It goes on all the same" in caplog.text
+    assert "It continues nevertheless" in caplog.text
     resume(begun, *own)  # it is at home here now
 
 
@@ -188,16 +187,18 @@ def test_the_mark_counts_released_rounds_for_its_owner_and_is_asked_for_when_los
 
 
 def test_a_process_that_was_killed_between_release_and_mark_is_resumed(tmp_path, own, monkeypatch) -> None:
-    real = marks.write
+    real = copies.write_count
     with monkeypatch.context() as patched:
-        patched.setattr(marks, "write", lambda name, count: crash() if count == 3 else real(name, count))
+        patched.setattr(
+            copies, "write_count", lambda name, count: crash() if count == 3 else real(name, count)
+        )
         with pytest.raises(Crash):
             run(tmp_path / "r", *own)
     resume(tmp_path / "r", *own)
 
 
 def test_a_state_folder_that_cannot_be_written_warns_once(tmp_path, own, monkeypatch, caplog) -> None:
-    marks._warn.cache_clear()
+    copies._warn.cache_clear()
     (tmp_path / "file").touch()
     monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "file"))
     cut(tmp_path / "r", *own)
@@ -209,7 +210,7 @@ def ends(directory: Path, capsys: pytest.CaptureFixture[str], *settings: str) ->
     """Resume a run that diverged: its keys are erased, and no round follows however often that is tried."""
     for _ in range(3):
         assert guard(lambda: run(directory, *settings, RESUME)) == 2
-        assert not [*directory.rglob("secrets*"), *directory.rglob("origin*")]
+        assert not [*directory.rglob("secrets*")]
         assert [row["round"] for row in metrics(directory)] == [1]
     assert "after round 1" in capsys.readouterr().err
 
@@ -217,7 +218,7 @@ def ends(directory: Path, capsys: pytest.CaptureFixture[str], *settings: str) ->
 def test_a_divergence_found_while_resuming_erases_the_key_and_no_round_follows(
     tmp_path, own, capsys, state
 ) -> None:
-    """The crash comes between the journal and the record; the loss is not finite, though the model may be."""
+    """The crash comes between the release and its row; the loss is not finite, though the model may be."""
     settings = (*own, "optimizer.learning_rate=3e38", "optimizer.momentum=0", "privacy.epsilon=1")
     with behind_round(Checkpoint, "commit", 1):
         run(tmp_path / "r", *settings)

@@ -287,7 +287,7 @@ def test_an_edited_limit_and_edited_parts_are_refused_by_name(tmp_path, capsys, 
     assert "[2,1] in the checkpoint" in said
 
 
-@pytest.mark.parametrize("lost", ["checkpoint", "checkpoint/base-*"])
+@pytest.mark.parametrize("lost", ["checkpoint", "checkpoint/run.sqlite"])
 def test_a_finished_run_that_lost_its_checkpoint_is_not_extended(tmp_path, capsys, finished, lost):
     directory = copied(finished, tmp_path)
     for path in directory.glob(lost):

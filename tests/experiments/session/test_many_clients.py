@@ -1,17 +1,17 @@
 """Runs over a billion made-up clients: they cost what their cohorts cost, and survive what small runs survive."""
 
-import json
+import itertools
 import resource
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from attended import attended
 from crashes import Crash
 from experiments.settings.experiment import build
-from fedmf.npz import read_npz
 from runs import assert_equal, composed, metrics, run
-from server import register_log, state_files
+from server import record
 from server.cohort import cohort_indices
 
 pytestmark = pytest.mark.long
@@ -46,54 +46,36 @@ def test_a_run_of_a_billion_clients_lists_them_nowhere(tmp_path):
     assert len(metrics(tmp_path / "r")) == 4
 
 
-def crash_in_line(monkeypatch):
-    """Write half of what the sixth checkpoint adds to the register, and no more."""
-    write, lines = register_log.write_all, []
-
-    def torn(descriptor, data):
-        lines.append(data)
-        write(descriptor, data[: len(data) // 2] if len(lines) == 6 else data)
-        if len(lines) == 6:
-            raise Crash
-
-    monkeypatch.setattr(register_log, "write_all", torn)
-
-
-def crash_before_base(monkeypatch):
-    """Let the register be ahead of the checkpoint that refers to it."""
-    write = state_files.write_atomically
-
-    def no_base(path, *arguments, **options):
-        if path.name == "base-000006.npz":
-            raise Crash
-        write(path, *arguments, **options)
-
-    monkeypatch.setattr(state_files, "write_atomically", no_base)
-
-
-@pytest.mark.parametrize("crash", [crash_in_line, crash_before_base])
-def test_killed_while_the_register_is_written_a_run_of_a_billion_clients_goes_on_bit_for_bit(
-    tmp_path, monkeypatch, straight, crash
+@pytest.mark.parametrize("after", [11, 12])  # transactions: five rounds and six states precede
+def test_killed_while_who_was_heard_is_written_a_run_of_a_billion_clients_continues_bit_for_bit(
+    tmp_path, monkeypatch, straight, after
 ):
-    crash(monkeypatch)
-    with pytest.raises(Crash):
-        run(tmp_path / "r", *MANY)
-    monkeypatch.undo()
+    real, commits = record.commit, itertools.count(1)
+
+    def commit(connection):
+        if next(commits) == after:
+            raise Crash
+        real(connection)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "commit", commit)
+        with pytest.raises(Crash):
+            run(tmp_path / "r", *MANY)
     assert_equal(run(tmp_path / "r", *MANY, "run.resume=true"), straight)
-    assert registered(tmp_path / "r") == registered(straight)
+    assert heard(tmp_path / "r") == heard(straight)
 
 
-def registered(directory):
-    """Return the register at the end of a run, as it is on disk."""
-    folder = directory / "checkpoint"
-    about = json.loads(str(read_npz(folder / "base-000008.npz")["about"]))
-    return register_log.load(folder, about["register"], otherwise="")
+def heard(directory):
+    """Return the rows of who was heard in a run, in the order of their rounds."""
+    with closing(sqlite3.connect(directory / "checkpoint" / record.FILE)) as connection:
+        return connection.execute("SELECT client, epoch, round FROM heard ORDER BY round, place").fetchall()
 
 
-def test_the_register_holds_each_cohort_once_and_nobody_else(straight):
+def test_the_record_holds_each_cohort_once_and_no_other_client(straight):
     plan = build(composed(*MANY)).plan
-    heard = [{str(client) for number in rounds for client in cohort_indices(plan, number)}
-             for rounds in ((1, 2, 3, 4), (5, 6, 7, 8))]  # fmt: skip
-    register = registered(straight)
-    assert (set(attended(register)), set(register.spent)) == tuple(heard)
-    assert (len(heard[0]), len(heard[1])) == (80, 80)
+    assert sorted(heard(straight)) == sorted(
+        (str(client), (number - 1) // 4, number)
+        for number in range(1, 9)
+        for client in cohort_indices(plan, number)
+    )
+    assert sum(path.stat().st_size for path in (straight / "checkpoint").iterdir()) < 200_000

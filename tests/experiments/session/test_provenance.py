@@ -190,7 +190,7 @@ def test_other_code_is_refused_and_where_it_is_allowed_the_statement_names_both(
     directory = cut(tmp_path / "r", *SMALL) if is_resume else run(tmp_path / "r", *SMALL)
     own = be_other_code(monkeypatch)
     said = refused(capsys, directory, *SMALL, *more)
-    assert f"was played so far with code {own}, and this is code {OTHER}" in said
+    assert f"was run so far with code {own}, and this is code {OTHER}" in said
     assert ALLOW in said
     run(directory, *SMALL, *more, ALLOW)
     assert told(directory) == [(1, own), (5 if is_resume else 7, OTHER)]

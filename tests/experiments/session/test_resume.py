@@ -12,6 +12,7 @@ import traceback
 import numpy as np
 import pytest
 
+from checkpoints import changed, forget_round
 from crashes import Crash, behind_round, crash_at
 from experiments.cli.command import guard
 from fedmf.errors import RunStoppedError
@@ -33,7 +34,7 @@ def straight(tmp_path_factory):
     return run(tmp_path_factory.mktemp("straight") / "r", *SMALL)
 
 
-def interrupted(directory, *options, call="fsync", after=33):
+def interrupted(directory, *options, call="fsync", after=34):
     """Leave a run that crashed at the `after`-th call."""
     with pytest.MonkeyPatch.context() as patched:
         crash_at(patched, call, after)
@@ -42,7 +43,7 @@ def interrupted(directory, *options, call="fsync", after=33):
     return directory
 
 
-@pytest.mark.parametrize(("call", "after"), [("fsync", n) for n in (1, 2, 5, 8, 9, 13, 17, 18, 19, 20, 22, 25, 26, 33, 36, 43)]
+@pytest.mark.parametrize(("call", "after"), [("fsync", n) for n in (1, 2, 5, 8, 9, 10, 11, 15, 16, 17, 18, 20, 22, 24, 31, 32, 36, 39)]
                          + [("replace", n) for n in (1, 2, 3, 5, 6, 8, 9, 11)])  # fmt: skip
 def test_killed_at_any_write_the_run_continues_bit_for_bit(tmp_path, straight, call, after):
     directory = interrupted(tmp_path / "r", call=call, after=after)
@@ -50,9 +51,9 @@ def test_killed_at_any_write_the_run_continues_bit_for_bit(tmp_path, straight, c
 
 
 def test_killed_again_and_again(tmp_path, straight):
-    """Now before a release of the resumed run, which some 20 syncs precede, and now after one."""
+    """Now before a release of the resumed run, which some 15 syncs precede, and now after one."""
     kills = 0
-    for after in itertools.cycle((7, 31, 16, 26)):
+    for after in itertools.cycle((7, 26, 12, 20)):
         assert kills < 60, "no release after so many resumes"
         with pytest.MonkeyPatch.context() as patched:
             crash_at(patched, "fsync", after)
@@ -110,7 +111,7 @@ def test_a_crash_before_the_first_release_leaves_the_key_as_it_was(tmp_path, mon
     """Not reproducible, so that only the saved key can give the same noise twice."""
     # The checkpoint of round 0 is whole, no release is written.
     private = "run.reproducible=false"
-    directory = interrupted(tmp_path / "r", private, after=18)
+    directory = interrupted(tmp_path / "r", private, after=16)
     secret, seen = directory / "checkpoint/secrets.npz", []
     before = np.load(secret)["key"].tobytes()
     monkeypatch.setattr(
@@ -141,9 +142,9 @@ def test_another_version_that_computes_other_tables_continues_with_those_of_the_
     monkeypatch.setattr(optimal, "EXCESS", 0.3)
     if kept:
         assert_equal(run(directory, *own, RESUME), whole)
-        assert "epoch 1 goes on with the tables that it began with" in caplog.text
+        assert "epoch 1 continues with the tables that it began with" in caplog.text
         return
-    (directory / "checkpoint/mechanism.npz").unlink()
+    changed(directory / "checkpoint", "DELETE FROM blob WHERE owner = 'tables'")
     assert "began with other tables" in refused(capsys, directory, *own, RESUME)
 
 
@@ -170,7 +171,7 @@ def test_another_matrix_behind_the_same_import_path_is_refused(tmp_path, monkeyp
         sys.modules.pop("mine_of_the_resume_tests", None)
 
     written("0.50")
-    directory = interrupted(tmp_path / "r", *own, after=26)
+    directory = interrupted(tmp_path / "r", *own, after=24)
     written("0.9")
     assert "the matrix of mechanism.name is" in refused(capsys, directory, *SMALL, *own, RESUME)
     written("0.50")
@@ -178,13 +179,12 @@ def test_another_matrix_behind_the_same_import_path_is_refused(tmp_path, monkeyp
     assert summary(directory)["rounds"] == 6
 
 
-def test_rounds_shown_but_not_in_the_journal_are_never_run_again(tmp_path, capsys):
+def test_rounds_shown_but_not_on_record_are_never_run_again(tmp_path, capsys):
     directory = interrupted(tmp_path / "r")
-    for path in (directory / "checkpoint").glob("journal-*"):
-        path.unlink()
-    newest = sorted((directory / "checkpoint").glob("base-*.npz"))[-1]
-    if len(metrics(directory)) == int(newest.stem.removeprefix("base-")):
-        newest.unlink()
+    for number in (2, 3):
+        forget_round(directory / "checkpoint", number)
+    changed(directory / "checkpoint", "DELETE FROM base WHERE round = 2")
+    assert len(metrics(directory)) == 2
     # Where an older state may be resumed, the rounds shown still say that it must not.
     assert guard(lambda: run(directory, *SMALL, RESUME, "run.accept_copy=true")) == 2
     assert "must not be run again" in capsys.readouterr().err
@@ -192,19 +192,20 @@ def test_rounds_shown_but_not_in_the_journal_are_never_run_again(tmp_path, capsy
 
 def between_checkpoints(directory):
     """Leave a run that crashed in its first epoch, with no checkpoint since the start."""
-    interrupted(directory, "run.checkpoint_every=100", after=29)
+    interrupted(directory, "run.checkpoint_every=100", after=27)
     assert 0 < len(metrics(directory)) < 3
     return directory
 
 
-def test_rounds_shown_after_the_last_checkpoint_are_not_run_again_without_their_journal(tmp_path, capsys):
+def test_rounds_shown_after_the_last_checkpoint_are_not_run_again_without_their_record(tmp_path, capsys):
     """The secrets are as old as the checkpoint: only the metrics tell that rounds were released since."""
     directory = between_checkpoints(tmp_path / "r")
     shown = metrics(directory)
-    (directory / "checkpoint/journal-000000.bin").unlink()
+    for number in range(len(shown) + 1):
+        forget_round(directory / "checkpoint", number + 1)
     resumed = (*SMALL, "run.checkpoint_every=100", RESUME, "run.accept_copy=true")
     assert guard(lambda: run(directory, *resumed)) == 2
-    assert f"shows round {len(shown)}, but its journal ends at round 0" in capsys.readouterr().err
+    assert f"shows round {len(shown)}, but its record ends at round 0" in capsys.readouterr().err
     assert metrics(directory) == shown
 
 
@@ -217,7 +218,7 @@ def test_a_torn_line_of_metrics_is_written_again(tmp_path, straight):
 def test_no_log_of_any_level_no_output_and_no_exception_shows_a_secret(tmp_path, monkeypatch, caplog, capsys):
     """A whole run, a crash in it and its resume, with every logger at DEBUG."""
     with caplog.at_level(logging.DEBUG):
-        crash_at(monkeypatch, "fsync", 33)
+        crash_at(monkeypatch, "fsync", 32)
         with pytest.raises(Crash) as crash:
             run(tmp_path / "r", *SMALL, "faults.error=0.2")
         monkeypatch.undo()
@@ -273,10 +274,10 @@ def test_too_few_replies_stop_the_run_with_exit_code_1(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path):
-    """A limit on file sizes stands for the full disk: the journal's next record does not fit."""
+    """A limit on file sizes stands for the full disk: the database's next transaction does not fit."""
 
     def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (80_000, 80_000))
 
     settings = (*SMALL[:-1], "run.checkpoint_every=100")
     done = command(f"run.directory={tmp_path / 'r'}", *settings, cwd=tmp_path, preexec_fn=limit)

@@ -14,6 +14,7 @@ from runs import SMALL, composed, metrics, run
 from server import strategy
 from server.checkpoint import Checkpoint
 from server.cohort import cohort_indices
+from server.record import Record
 
 pytestmark = pytest.mark.long
 
@@ -127,4 +128,11 @@ def test_the_search_finds_a_key_in_every_form_and_in_arrays_of_text(tmp_path):
     np.savez(tmp_path / "wide.npz", key=np.frombuffer(SECRET.reveal(), np.uint8).astype(np.int64))
     assert in_files(tmp_path, keys) == {name: {"it"} for name in ("text.npz", "packed.npz", "wide.npz")}
     assert SECRET.reveal().hex().encode() not in (tmp_path / "text.npz").read_bytes()  # UTF-32
+    (tmp_path / "c").mkdir()
+    database = Record(tmp_path / "c")
+    database.create()
+    database.extend({}, (0, bytes(2**20 - 9) + (tmp_path / "packed.npz").read_bytes()))
+    database.extend({"key": SECRET.reveal().hex()}, (0, (tmp_path / "packed.npz").read_bytes()))
+    database.close()
+    assert in_files(tmp_path / "c", keys) == {"run.sqlite": {"it"}}
     assert len(list(contents(b"no archive"))) == 1

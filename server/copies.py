@@ -1,0 +1,268 @@
+"""That a run continues in one directory alone: its rounds are counted outside it, under an id that it noted when it began.
+
+A copy of a run directory, or an older state of it, holds the same key and would release the same noise on other replies.
+Other clients under the same names could be heard twice in an epoch. All are recognised by the run's `Origin`, which lies
+with its key: a random id, machine and directory, the number of clients and a keyed digest of who they are, in order.
+
+The count is a file for each run, named by its id, with the number of its released rounds, and "over" once the run has ended:
+it stays, so that another copy does not release the last rounds again, and is removed when it is a year old (a run whose
+count is gone is an error). The folder is the environment variable FEDMF_STATE, or ~/.local/state/fedmf. A folder that cannot
+be written is a warning: a read-only home must not make runs impossible, but an older copy is then not recognised.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import platform
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from fedmf.errors import RunDirectoryError
+from fedmf.randomness import SecretKey
+from server.files import sync_folder
+
+log = logging.getLogger(__name__)
+
+_MACHINE_ID = Path("/etc/machine-id")
+_RUN = re.compile(r"[0-9a-f]{32}")  # it names a file
+_KEPT_SECONDS = 365 * 24 * 3600
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The clients of a run: how many, and `digest(key)` of who they are, in order ("" where the server has no data)."""
+
+    count: int
+    digest: Callable[[SecretKey], str]
+
+
+def no_digest(key: SecretKey) -> str:
+    """Return no digest: the clients are elsewhere."""
+    return ""
+
+
+ELSEWHERE = Clients(0, no_digest)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory of a machine. A move changes its path, a reboot may change the number of its device."""
+
+    machine: str
+    path: str
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, directory: Path) -> Self:
+        """Return the place of a directory that exists."""
+        about = os.stat(directory)
+        return cls(machine_digest(), str(directory.resolve()), about.st_dev, about.st_ino)
+
+    def is_same(self, other: "Place") -> bool:
+        """Return whether both are the same directory, moved or not, and no copy of each other."""
+        if (self.machine, self.inode) != (other.machine, other.inode):
+            return False
+        return self.device == other.device or self.path == other.path
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a run notes when it begins; `is_counted` is whether its rounds are counted outside its directory."""
+
+    run: str
+    place: Place
+    is_counted: bool
+    clients: int
+    key: SecretKey = field(repr=False)
+    digest: str = field(repr=False)
+
+    @classmethod
+    def begin(cls, directory: Path, clients: Clients, released: int) -> Self:
+        """Return the origin of a run that begins in `directory`, with `released` rounds counted."""
+        run, key = secrets.token_hex(16), SecretKey.generate()
+        is_counted = write_count(run, released)
+        return cls(run, Place.of(directory), is_counted, clients.count, key, clients.digest(key))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all but the key."""
+        return {name: value for name, value in asdict(self).items() if name != "key"}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], key: SecretKey) -> Self:
+        """Return the origin of `to_json`. Raises `TypeError` or `ValueError` for one that this program would not have written."""
+        origin = cls(**{**document, "place": Place(**document["place"])}, key=key)
+        values = (*vars(origin).values(), *vars(origin.place).values())
+        if [*map(type, values)] != [str, Place, bool, int, SecretKey, str, str, str, int, int]:
+            raise TypeError("a value of the origin is of another type")
+        if not _RUN.fullmatch(origin.run):
+            raise ValueError("the id of the run is another one")
+        return origin
+
+    def check_clients(self, directory: Path, clients: Clients) -> None:
+        """Raise `RunDirectoryError` unless `clients` are those that the run began with, in the same order."""
+        if clients.count != self.clients:
+            differ = f"began with {self.clients} clients, and the data now hold {clients.count}"
+        elif clients.digest(self.key) != self.digest:
+            differ = "began with other clients than the data now hold, or with the same in another order"
+        else:
+            return
+        raise RunDirectoryError(
+            f"the run in {directory} {differ}: a client could be heard twice in an epoch. Resume it with the data that "
+            "it began with."
+        )
+
+    @contextlib.contextmanager
+    def counting(self, directory: Path, number: int) -> Iterator[None]:
+        """Hold the count while round `number` is put on disk, and count it once it is there.
+
+        Raises `RunDirectoryError` before that where it was counted already (another copy of this run has released that
+        round) or the count is lost.
+        """
+        with held(self.run):
+            counted = read_count(self.run)
+            if self.is_counted and counted is None:
+                raise RunDirectoryError(
+                    f"{folder()} no longer says how many rounds of the run in {directory} were released; round {number} was "
+                    "not. Only if you know that no other copy continues: set accept_copy=True."
+                )
+            if self.is_counted and counted is not None and counted >= number:
+                raise RunDirectoryError(
+                    f"round {number} of the run in {directory} was released from another copy of this directory; the same "
+                    "noise must not cover other replies. End this copy."
+                )
+            # In this order: after a crash between them the next process sees the round and counts it.
+            yield
+            if self.is_counted:
+                write_count(self.run, number)
+
+    def check_place(self, directory: Path, released: int, *, accept_copy: bool) -> None:
+        """Raise `RunDirectoryError` unless the run began in `directory`, which has all that it `released`.
+
+        With `accept_copy` a copy is let pass with a warning.
+        """
+        place, counted = Place.of(directory), read_count(self.run)
+        where = self.place.path if place.machine == self.place.machine else "a directory of another machine"
+        if not place.is_same(self.place):
+            wrong = f"this directory is a copy: the run began in {where}"
+        elif self.is_counted and counted is None:
+            wrong = f"{folder()} does not say how many of its rounds were released"
+        elif self.is_counted and counted is not None and counted > released:
+            wrong = f"this is an older state: {counted} of its rounds were released"
+        else:
+            return
+        said = f"the run in {directory} ends at round {released}, but {wrong}. "
+        if not accept_copy:
+            raise RunDirectoryError(
+                f"{said}Two copies would release the same noise on other replies. Only if you know that no later round than "
+                f"{released} was seen, and that no other copy continues: set accept_copy=True."
+            )
+        log.warning("%sIt continues nevertheless, because accept_copy was set.", said)
+
+    def continued(self, directory: Path, released: int) -> Self:
+        """Return the origin in `directory`, with `released` rounds counted where the count was lost or is another."""
+        place = Place.of(directory)
+        if self.place == place and self.is_counted and read_count(self.run) == released:
+            return self
+        with held(self.run):
+            return replace(self, place=place, is_counted=write_count(self.run, released))
+
+
+def machine_digest() -> str:
+    """Return a name of this machine that does not say which one it is."""
+    try:
+        known = _MACHINE_ID.read_text().strip()
+    except OSError:
+        known = ""
+    return hashlib.sha256(f"fedmf machine {known or platform.node()}".encode()).hexdigest()[:32]
+
+
+def folder() -> Path:
+    """Return where the counts are kept. Raises `OSError` where there is no home."""
+    try:
+        return Path(os.environ.get("FEDMF_STATE") or Path.home() / ".local" / "state" / "fedmf")
+    except RuntimeError as error:
+        raise OSError(0, str(error)) from error
+
+
+def read_count(run: str) -> int | None:
+    """Return how many rounds of a run were released, or None where no count of it can be read."""
+    try:
+        return int((folder() / run).read_text().removesuffix("over\n"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_count(run: str, released: int, *, is_over: bool = False) -> bool:
+    """Count `released` rounds of a run, and return whether that is on disk; if not, a warning is logged.
+
+    A few bytes are written in their place, so that who waits for the file's lock reads what was written under it.
+    """
+    data = b"%d%s\n" % (released, b" over" if is_over else b"")
+    try:
+        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _opened(run, os.O_CREAT) as descriptor:
+            os.pwrite(descriptor, data, 0)
+            os.ftruncate(descriptor, len(data))
+            os.fsync(descriptor)
+        sync_folder(folder())
+    except OSError as error:
+        _warn(f"{error.filename or 'the home directory'} ({error.strerror})")
+        return False
+    return True
+
+
+def end_count(run: str) -> None:
+    """Note that a run is over, and `tidy`."""
+    with held(run):
+        if (released := read_count(run)) is not None:
+            write_count(run, released, is_over=True)
+    tidy()
+
+
+def tidy() -> None:
+    """Remove the counts of runs that ended a year ago."""
+    with contextlib.suppress(OSError):
+        for path in folder().iterdir():
+            if path.stat().st_mtime < time.time() - _KEPT_SECONDS and path.read_bytes().endswith(b" over\n"):
+                path.unlink()
+
+
+@contextlib.contextmanager
+def held(run: str) -> Iterator[None]:
+    """Hold the count of a run alone: reading, releasing and counting a round are one step.
+
+    Where there is no count, or no locks on its file system, nothing is held.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            fcntl.flock(stack.enter_context(_opened(run)), fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _opened(run: str, flags: int = 0) -> Iterator[int]:
+    """Give a descriptor of the count of a run. Raises `OSError` for a link: a file elsewhere would be written."""
+    descriptor = os.open(folder() / run, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@cache
+def _warn(why: str) -> None:
+    """Warn once a process."""
+    log.warning(
+        "how far this run gets cannot be written outside its directory: %s. The run continues, but an older copy of the "
+        "directory would not be recognised; set FEDMF_STATE to a folder that can be written.",
+        why,
+    )

@@ -1,0 +1,388 @@
+"""The database of a run, checkpoint/run.sqlite: what is public of it, with who was heard in each round.
+
+    release  a row for each released round: epoch (0-based), size of the cohort, digest of the noisy sum, digest of the round
+    heard    a row for each client of each round: the primary key admits a client once in an epoch
+    base     the last two saved states: configuration, what was calculated from it, code and ledger as JSON
+    blob     bytes in chunks of 1 MiB with a digest each: arrays of the bases (.npz), the noisy sums (float32, little-endian)
+             of the releases after the older base, the tables of the epoch's noise, what the last extension changes
+
+One transaction writes a release and who was heard in it; its COMMIT, forced to disk, IS the release. The write-ahead log
+(run.sqlite-wal) lets others read while the run writes. Nothing secret is ever written here (`server.secret`). A damaged
+file, or one that another program wrote, is an error: nothing of it is repaired by guess.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedmf.accounting import Ledger
+from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
+from fedmf.normals import FORM as NORMALS
+from fedmf.npz import read_npz
+from fedmf.register import Register
+from fedmf.updates import wire
+from server.files import packed, sync_folder, temporary_path
+from server.state import Release, ServerState
+
+FILE = "run.sqlite"
+FORMAT = 6  # 5: files of fedmf 0.1; 4: noise in float32, which is not private to its last bit
+_APPLICATION = 0x6665646D  # "fedm"
+_CHUNK = 1 << 20
+_KEPT = 2  # bases: the newest and the one before it
+_SLOT = "slot_"  # before the name of each array of the optimizer's state
+
+_SCHEMA = (
+    """CREATE TABLE release (
+    round INTEGER PRIMARY KEY CHECK (round > 0),
+    epoch INTEGER NOT NULL CHECK (typeof(epoch) = 'integer'),
+    cohort_size INTEGER NOT NULL CHECK (typeof(cohort_size) = 'integer'),
+    noisy_sum BLOB NOT NULL CHECK (typeof(noisy_sum) = 'blob'),
+    digest BLOB NOT NULL CHECK (typeof(digest) = 'blob'))""",
+    """CREATE TABLE heard (
+    client TEXT NOT NULL CHECK (typeof(client) = 'text'),
+    epoch INTEGER NOT NULL CHECK (typeof(epoch) = 'integer'),
+    round INTEGER NOT NULL CHECK (typeof(round) = 'integer'),
+    place INTEGER NOT NULL CHECK (typeof(place) = 'integer'),
+    PRIMARY KEY (client, epoch),
+    UNIQUE (round, place)) WITHOUT ROWID""",
+    """CREATE TABLE base (
+    round INTEGER PRIMARY KEY CHECK (round >= 0),
+    document TEXT NOT NULL CHECK (typeof(document) = 'text'),
+    digest BLOB NOT NULL CHECK (typeof(digest) = 'blob'))""",
+    f"""CREATE TABLE blob (
+    owner TEXT NOT NULL CHECK (typeof(owner) = 'text'),
+    round INTEGER NOT NULL CHECK (typeof(round) = 'integer'),
+    number INTEGER NOT NULL CHECK (typeof(number) = 'integer'),
+    bytes BLOB NOT NULL CHECK (typeof(bytes) = 'blob' AND length(bytes) <= {_CHUNK}),
+    digest BLOB NOT NULL CHECK (typeof(digest) = 'blob'),
+    PRIMARY KEY (owner, round, number))""",
+)
+_CREATE = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {FORMAT}; BEGIN; {'; '.join(_SCHEMA)}; COMMIT"
+
+# Errors of SQLite that are the system's, by primary result code; every other one is damage.
+_OF_THE_SYSTEM = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_BUSY: errno.EBUSY,
+    sqlite3.SQLITE_LOCKED: errno.EBUSY,
+    sqlite3.SQLITE_NOMEM: errno.ENOMEM,
+}
+
+# What is saved about a run with each base: its configuration, what was calculated from it, and by what code.
+About = Mapping[str, Mapping[str, Any]]
+# An epoch (0-based) and its tables (an .npz file), empty where none are kept.
+Tables = tuple[int, bytes]
+
+
+class Record:
+    """The database in a checkpoint folder. It is opened for writing at the first transaction, until `close`.
+
+    Every method raises `RunDirectoryError` for a file that is damaged, of another format or a link, and `OSError` where the
+    system fails, such as a full disk.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self._writer: sqlite3.Connection | None = None
+
+    def create(self) -> None:
+        """Put an empty database in the place of any other: whole, or not there."""
+        self.close()
+        aside = temporary_path(self.path)
+        for path in (*self._files(), aside):  # the old log first: it would be read as the new file's
+            path.unlink(missing_ok=True)
+        with _errors(self.path), closing(_connect(str(aside))) as made:
+            made.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = FULL; {_CREATE}")
+        os.replace(aside, self.path)
+        sync_folder(self.path.parent)
+
+    def close(self) -> None:
+        """End writing; what the log holds is copied into the database, which is then one file."""
+        if self._writer is not None:
+            with _errors(self.path), closing(self._writer):
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._writer = None
+
+    def append(self, release: Release) -> None:
+        """Release a round: on disk once this returns, and not recorded after an error.
+
+        Raises `ParticipationError` for a client who was heard in the epoch before, `ReleaseOrderError` for a round that is
+        there already.
+        """
+        about, clients = (release.round, release.epoch, release.cohort_size), release.answered
+        with self._writing() as connection:
+            noisy_sum = _put(connection, "sum", release.round, wire.to_bytes(release.noisy_sum))
+            digest = _digest(_json([*about, clients]), noisy_sum)
+            rows = ((client, release.epoch, release.round, place) for place, client in enumerate(clients))
+            try:
+                connection.execute("INSERT INTO release VALUES (?, ?, ?, ?, ?)", (*about, noisy_sum, digest))
+                connection.executemany("INSERT INTO heard VALUES (?, ?, ?, ?)", rows)
+            except sqlite3.IntegrityError as error:
+                twice = ParticipationError if "heard" in str(error) else ReleaseOrderError
+                raise twice(f"round {release.round} is not released: {error} in {self.path}.") from error
+
+    def save(self, state: ServerState, about: About, tables: Tables) -> None:
+        """Save a base, with the tables of the epoch under way, and remove what the last two bases do not need."""
+        document = _json({**about, "ledger": state.ledger.to_json()})
+        slots = {f"{_SLOT}{name}": array for name, array in state.slots.items()}
+        scale = {} if state.scale is None else {"scale": state.scale}
+        with self._writing() as connection:
+            arrays = _put(connection, "base", state.round, packed(model=state.model, **scale, **slots))
+            row = (state.round, document.decode(), _digest(document, arrays))
+            connection.execute("INSERT OR REPLACE INTO base VALUES (?, ?, ?)", row)
+            _put_tables(connection, tables)
+            oldest = (_bases(connection)[-_KEPT:][0],)
+            connection.execute("DELETE FROM base WHERE round < ?", oldest)
+            connection.execute("DELETE FROM blob WHERE owner = 'base' AND round < ?", oldest)
+            connection.execute("DELETE FROM blob WHERE owner = 'sum' AND round <= ?", oldest)
+
+    def extend(self, changed: Mapping[str, Any], tables: Tables) -> None:
+        """Keep what an extension changes of the configuration, and the tables of its first epoch."""
+        with self._writing() as connection:
+            _put(connection, "extension", 0, _json(changed))
+            _put_tables(connection, tables)
+
+    def bases(self) -> list[int]:
+        """Return the rounds of the bases, increasing; none where no run began."""
+        with self._reading() as connection:
+            return _bases(connection)
+
+    def released(self) -> int:
+        """Return the last released round, 0 for none."""
+        with self._reading() as connection:
+            return _number(connection, "SELECT max(round) FROM release")
+
+    def most_epochs(self, epochs: int) -> int:
+        """Return in how many of the first `epochs` epochs the most frequent client was heard."""
+        counts = "SELECT count(*) AS times FROM heard WHERE epoch < ? GROUP BY client"
+        with self._reading() as connection:
+            return _number(connection, f"SELECT max(times) FROM ({counts})", epochs)
+
+    def check(self) -> None:
+        """Raise `RunDirectoryError` unless the file is whole and every release is as it was written, from round 1 on."""
+        with self._reading() as connection:
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if found != "ok":
+                raise ValueError(found)
+            heard = _number(connection, "SELECT count(*) FROM heard")
+            rows = connection.execute("SELECT * FROM release ORDER BY round").fetchall()
+            for number, (*about, noisy_sum, digest) in enumerate(rows, 1):
+                clients = _clients(connection, number)
+                heard -= len(clients)
+                if about[0] != number or digest != _digest(_json([*about, clients]), noisy_sum):
+                    raise ValueError(f"round {number} is not as it was released")
+            if heard or max(_bases(connection), default=0) > len(rows):
+                raise ValueError("a round is missing of which there is a state or a client who was heard")
+
+    def base(self) -> tuple[ServerState, dict[str, dict[str, Any]]]:
+        """Return the newest base, of which there must be one: a state without secrets, and what was saved about its run."""
+        with self._reading() as connection:
+            *others, newest = _bases(connection)
+            query = "SELECT document, digest FROM base WHERE round = ?"
+            text, digest = connection.execute(query, (newest,)).fetchone()
+            data, found = _get(connection, "base", newest)
+            if digest != _digest(text.encode(), found):
+                offer = (
+                    f"; that of round {others[-1]} is used once its row is removed from the table base"
+                    if others
+                    else ""
+                )
+                raise ValueError(f"the state of round {newest} is not as it was saved{offer}")
+            document, arrays = json.loads(text), read_npz(data)
+            # A base is saved once its last round is released, so that the epoch under way is the one of that round.
+            query = "SELECT client FROM heard WHERE round <= ?1 AND epoch = (SELECT epoch FROM release WHERE round = ?1)"
+            heard = frozenset(client for (client,) in connection.execute(query, (newest,)))
+            ledger, model, scale = document.pop("ledger"), arrays.pop("model"), arrays.pop("scale", None)
+            slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
+            state = ServerState(
+                newest, model, Ledger.from_json(ledger), Register((heard,)), None, slots, scale
+            )
+            return state, {name: dict(values) for name, values in document.items()}
+
+    def releases(self, after: int) -> list[Release]:
+        """Return the releases after round `after`, which no older than the last but one base may be."""
+        query = "SELECT round, epoch, cohort_size, noisy_sum FROM release WHERE round > ? ORDER BY round"
+        with self._reading() as connection:
+            releases = []
+            for number, epoch, cohort_size, digest in connection.execute(query, (after,)).fetchall():
+                data, found = _get(connection, "sum", number)
+                if found != digest:
+                    raise ValueError(f"the noisy sum of round {number} is not as it was released")
+                clients = tuple(_clients(connection, number))
+                releases.append(Release(number, wire.to_vector(data), clients, cohort_size, epoch))
+            return releases
+
+    def extension(self) -> dict[str, Any]:
+        """Return what the last extension changed of the configuration; nothing where none was begun."""
+        with self._reading() as connection:
+            return dict(json.loads(_get(connection, "extension", 0)[0] or b"{}"))
+
+    def tables(self) -> Tables:
+        """Return the epoch under way and its tables."""
+        with self._reading() as connection:
+            epoch = _number(connection, "SELECT max(round) FROM blob WHERE owner = 'tables'")
+            return epoch, _get(connection, "tables", epoch)[0]
+
+    def _files(self) -> list[Path]:
+        """Return the paths of the log, its index and the database."""
+        return [self.path.with_name(f"{FILE}{end}") for end in ("-wal", "-shm", "")]
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Give a connection for reading, which changes no file: to an empty database where there is none.
+
+        A value that no run writes is an error of the block, and becomes the sentence that the file is damaged.
+        """
+        try:
+            with _errors(self.path):
+                if self._writer is not None:
+                    yield self._writer
+                else:
+                    with closing(self._opened()) as connection:
+                        yield connection
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise _damaged(self.path, error) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Give a connection for one transaction, which is on disk after the block and undone by any error in it."""
+        with _errors(self.path):
+            if self._writer is None:
+                self._writer = self._open("mode=rw")
+                self._writer.executescript(
+                    "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = OFF"
+                )
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+                commit(self._writer)
+            finally:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+
+    def _opened(self) -> sqlite3.Connection:
+        """Return a connection for reading. Raises `RunDirectoryError` where an earlier version kept files instead."""
+        if os.path.lexists(self.path):
+            log = self._files()[0]
+            # Without a log nothing is being written, and SQLite would make one to read it.
+            return self._open("mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1")
+        if any(self.path.parent.glob("base-*.npz")):
+            raise RunDirectoryError(
+                f"{self.path.parent} is a checkpoint of format 5 or older, before {FILE}; this version reads format {FORMAT}. A "
+                "run continues with the version of fedmf that began it only."
+            )
+        empty = _connect(":memory:")
+        empty.executescript(_CREATE)
+        return empty
+
+    def _open(self, mode: str) -> sqlite3.Connection:
+        """Return a connection to a database of this format, whose schema is that of this module and runs no code of its own."""
+        for path in self._files():
+            if path.is_symlink():
+                raise RunDirectoryError(
+                    f"{path} is a link; it must be a file of its folder. Remove the link."
+                )
+        connection = _connect(f"{self.path.absolute().as_uri()}?{mode}")
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            application, version = (
+                _number(connection, f"PRAGMA {name}") for name in ("application_id", "user_version")
+            )
+            if application == _APPLICATION and version != FORMAT:
+                raise RunDirectoryError(
+                    f"format of {self.path} is {version}; this version reads {FORMAT}, whose noise is of form {NORMALS}. A run "
+                    "continues with the version of fedmf that began it only: one statement cannot cover noise of two forms."
+                )
+            schema = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
+            if application != _APPLICATION or schema.fetchall() != [(sql,) for sql in _SCHEMA]:
+                raise _damaged(self.path, "it is no database of a run")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def commit(connection: sqlite3.Connection) -> None:
+    """Force a transaction to disk."""
+    connection.execute("COMMIT")
+
+
+@contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into `OSError` with the name of the file, or into `RunDirectoryError` for damage."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _OF_THE_SYSTEM:
+            raise OSError(_OF_THE_SYSTEM[code], str(error), str(path)) from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, why: object) -> RunDirectoryError:
+    return RunDirectoryError(f"{path} is damaged ({why}). Restore the checkpoint folder.")
+
+
+def _connect(name: str) -> sqlite3.Connection:
+    """Return a connection that begins and ends transactions as it is told, in whatever thread."""
+    return sqlite3.connect(name, uri=True, isolation_level=None, check_same_thread=False)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _digest(*parts: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
+def _put(connection: sqlite3.Connection, owner: str, number: int, data: bytes) -> bytes:
+    """Write a blob in the place of the owner's earlier one of this number, and return its digest."""
+    connection.execute("DELETE FROM blob WHERE owner = ? AND round = ?", (owner, number))
+    chunks = [memoryview(data)[start : start + _CHUNK] for start in range(0, len(data), _CHUNK)]
+    digests = [_digest(chunk) for chunk in chunks]
+    rows = ((owner, number, place, *row) for place, row in enumerate(zip(chunks, digests, strict=True)))
+    connection.executemany("INSERT INTO blob VALUES (?, ?, ?, ?, ?)", rows)
+    return _digest(*digests)
+
+
+def _get(connection: sqlite3.Connection, owner: str, number: int) -> tuple[bytes, bytes]:
+    """Return a blob, empty where there is none, and its digest. Raises `ValueError` where a chunk is not as it was written."""
+    query = "SELECT bytes, digest FROM blob WHERE owner = ? AND round = ? ORDER BY number"
+    chunks = connection.execute(query, (owner, number)).fetchall()
+    if any(digest != _digest(chunk) for chunk, digest in chunks):
+        raise ValueError(f"{owner} {number} is not as it was written")
+    return b"".join(chunk for chunk, _ in chunks), _digest(*(digest for _, digest in chunks))
+
+
+def _put_tables(connection: sqlite3.Connection, tables: Tables) -> None:
+    """Keep an epoch's tables, in the place of those of the epoch before."""
+    connection.execute("DELETE FROM blob WHERE owner = 'tables'")
+    _put(connection, "tables", *tables)
+
+
+def _number(connection: sqlite3.Connection, query: str, *values: int) -> int:
+    """Return the one number of a query, 0 for NULL."""
+    return int(connection.execute(query, values).fetchone()[0] or 0)
+
+
+def _bases(connection: sqlite3.Connection) -> list[int]:
+    return [number for (number,) in connection.execute("SELECT round FROM base ORDER BY round")]
+
+
+def _clients(connection: sqlite3.Connection, number: int) -> list[str]:
+    """Return who was heard in a round, in the order in which they were added."""
+    query = "SELECT client FROM heard WHERE round = ?1 AND epoch = (SELECT epoch FROM release WHERE round = ?1) ORDER BY place"
+    return [client for (client,) in connection.execute(query, (number,))]
