@@ -209,19 +209,6 @@ def test_one_setting_of_a_run_is_enough_and_a_mechanism_does_not_decide(planned)
     assert planned("mechanism=independent epsilon=2")["unit_of_privacy"] == "one client"
 
 
-def test_a_hopeless_run_is_said_with_its_keys_and_exits_0(shown):
-    code, out, err = shown(
-        TINY, "population.cohort_size=2 population.rounds_per_epoch=3 privacy.delta=0.1",
-        "privacy.noise_multiplier=null privacy.epsilon=1 compression.keep_probability=0.01",
-    )  # fmt: skip
-    assert code == 0
-    assert sum(line.startswith("warning: ") for line in err.splitlines()) == 4
-    for part in ("population.rounds_per_epoch=20 would ask 40", "population.cohort_size is 2",
-                 "helps: a larger keep_probability, more clients in an epoch, a larger epsilon"):  # fmt: skip
-        assert part in err
-    assert "epsilon = " in out
-
-
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
