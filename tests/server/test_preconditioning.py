@@ -166,7 +166,7 @@ def test_the_noise_of_the_sum_is_the_same_with_and_without_a_scale():
 
 
 def test_the_scale_is_a_function_of_released_values_only(tmp_path):
-    """The journal, with no secret and no client, gives the same scale again; a base in mid-epoch holds it."""
+    """The record, with no secret and no client, gives the same scale again; a base in mid-epoch holds it."""
     for every in (1, 3, 100):
         folder = tmp_path / f"run-{every}" / "checkpoint"
         folder.mkdir(parents=True)
