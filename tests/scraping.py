@@ -1,14 +1,12 @@
 """Reads what a run says of itself on its port, as Prometheus does."""
 
-import json
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
 
+import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from experiments.session import monitoring
 from experiments.session.progress import View
 
 # Written out: a figure that is added is added here too, by somebody who has asked what covers it (docs/deployment.md).
@@ -58,13 +56,6 @@ def samples(port):
     return {sample.name: sample.value for sample in found}, {sample.name: sample.labels for sample in found}
 
 
-def health(port):
-    """Return the status and the document of /health."""
-    status, kind, text = get(port, "/health")
-    assert kind == "application/json"
-    return status, json.loads(text)
-
-
 class Ports(list):
     """The ports of the servers that runs opened, the last one last."""
 
@@ -72,15 +63,14 @@ class Ports(list):
 @pytest.fixture
 def ports(monkeypatch):
     """Take note of the port of each run that chooses one."""
-    ports, listening = Ports(), monitoring.listening
+    ports, start = Ports(), prometheus_client.start_http_server
 
-    @contextmanager
     def noted(*arguments):
-        with listening(*arguments) as port:
-            ports.append(port)
-            yield port
+        server, thread = start(*arguments)
+        ports.append(server.server_port)
+        return server, thread
 
-    monkeypatch.setattr(monitoring, "listening", noted)
+    monkeypatch.setattr(prometheus_client, "start_http_server", noted)
     return ports
 
 

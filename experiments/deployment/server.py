@@ -18,8 +18,8 @@ from experiments.run_files.directory import (
     record_attendance,
 )
 from experiments.run_files.reader import EXTENDED, differences, read_config
-from experiments.session.resume import extended, has_released, recorded_parts
-from experiments.session.session import Session, has_finished
+from experiments.session.resume import has_released, recorded_parts, taken_up
+from experiments.session.session import Session
 from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build
@@ -57,10 +57,9 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
     warn_of_restored_counts(directory.path)
     settings = recorded_parts(settings, directory.path)
     refuse_unlike_nodes(settings, directory.path)
-    if settings.run.extend is not None:
-        settings = extended(settings, directory.path)
-    elif has_finished(settings, directory):
+    if (played := taken_up(settings, directory)) is None:
         return
+    settings = played
     experiment = build_deployed(settings)
     engine = settings.engine
     assert isinstance(engine, DeploymentSettings)  # `run_settings` chooses it

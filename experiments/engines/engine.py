@@ -9,6 +9,7 @@ bounds would not keep what the statement promises.
 """
 
 import contextlib
+import math
 import os
 import platform
 import secrets
@@ -35,12 +36,11 @@ from experiments.engines.grid import FaultyWorker, InProcessWorker, Worker, note
 from experiments.engines.processes import (
     LocalProcess,
     Pool,
-    clients_a_message,
     in_another_process,
     stopped,
     why_not,
 )
-from experiments.engines.ray import ask_each, ray_processes
+from experiments.engines.ray import RayProcess, ray_processes
 from experiments.run_files.provenance import files_digest, own_code
 from experiments.settings.engine import LocalSettings, RaySettings
 from experiments.settings.experiment import Clients, Experiment, build_for_clients
@@ -50,6 +50,7 @@ from fedmf.errors import FedmfError, SettingError
 from fedmf.randomness import SecretKey
 
 PACKAGES = ("flwr", "torch", "numpy")
+MESSAGES_A_WORKER = 4  # in a round: what is answered is added up while others still train
 _READ = 32  # clients whose examples are compared too: who they are may be known by a name alone
 
 # What a worker or this process says of itself: a name for each thing that must be the same, and its value.
@@ -74,7 +75,7 @@ def engine_worker(settings: Settings, experiment: Experiment) -> Iterator[Worker
             ours = said_of(settings, experiment, sample)
             if engine.gpus_per_worker:
                 ours["client.device"] = "cuda"
-            check_same(ask_each(processes, said_here, settings, sample), ours)
+            check_same(processes, settings, sample, ours)
             worker = stack.enter_context(Pool(processes))
         elif isinstance(engine, LocalSettings) and engine.workers > 1:
             make_app = partial(resident_client_app, settings)
@@ -108,7 +109,7 @@ def shared_tasks(settings: Settings, most: int) -> int:
         return 1
     if engine.workers == 1:
         return most
-    return clients_a_message(settings.population.cohort_size, engine.workers, most)
+    return min(most, math.ceil(settings.population.cohort_size / (MESSAGES_A_WORKER * engine.workers)))
 
 
 _resident: list[tuple[Settings, Clients]] = []  # of this worker process, at most one
@@ -216,9 +217,14 @@ def source_digest(path: str) -> str:
     return files_digest((file.relative_to(place).as_posix(), file) for place, file in found)
 
 
-def check_same(answers: Sequence[tuple[str, Said]], ours: Said) -> None:
-    """Raise `SettingError` that names the first worker of `answers` that says something else than `ours`, and what."""
-    for worker, theirs in answers:
+def check_same(processes: Sequence[RayProcess], settings: Settings, sample: Sample, ours: Said) -> None:
+    """Raise `SettingError` that names the first worker that cannot say what it has, or says something else than `ours`."""
+    asked = [(process.name, process.call(said_here, settings, sample)) for process in processes]
+    for worker, answer in asked:
+        try:
+            theirs = answer.result()
+        except Exception as error:
+            raise SettingError(f"{worker} cannot run this run's clients: {why_not(error)}") from error
         for name, value in ours.items():
             if theirs[name] != value:
                 raise SettingError(

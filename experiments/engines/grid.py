@@ -145,7 +145,7 @@ class LocalGrid(Grid):
     `on_failure` receives each client that could not train or whose reply is an error, before its reply is returned.
     """
 
-    def __init__(self, worker: Worker, on_failure: OnFailure | None = None) -> None:
+    def __init__(self, worker: Worker, on_failure: OnFailure = lambda failure: None) -> None:
         set_identity()
         self._worker = worker
         self._on_failure = on_failure
@@ -194,9 +194,8 @@ class LocalGrid(Grid):
         for reply in (reply for reply in replies if reply.has_error()):
             clients = self._asked.pop(reply.metadata.reply_to_message_id, [])
             failures += [Failure(client, str(reply.error.reason)) for client in clients]
-        if self._on_failure is not None:
-            for failure in failures:
-                self._on_failure(failure)
+        for failure in failures:
+            self._on_failure(failure)
         self.is_exhausted = not replies
         return replies
 
@@ -233,7 +232,7 @@ def local_context() -> Context:
     return Context(RUN_ID, NODE_ID, {}, RecordDict(), {})
 
 
-def run_locally(server_app: ServerApp, worker: Worker, on_failure: OnFailure | None = None) -> None:
+def run_locally(server_app: ServerApp, worker: Worker, on_failure: OnFailure = lambda failure: None) -> None:
     """Run a ServerApp against the clients that `worker` runs, and restore this process's identity afterwards.
 
     `on_failure` as in `LocalGrid`.

@@ -7,7 +7,6 @@ thread, no lock is held and no device in use when it forks, as would be the case
 
 import contextlib
 import logging
-import math
 import multiprocessing
 import os
 import signal
@@ -18,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from functools import partial
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from types import TracebackType
 from typing import Any, Protocol
@@ -38,7 +37,6 @@ log = logging.getLogger(__name__)
 
 TRIES = 3  # to begin a process that runs clients, before it is given up
 PAUSE = 1.0  # seconds between two of them: what a dead process held may not be free at once
-MESSAGES_A_WORKER = 4  # in a round: what is answered is added up while others still train
 # Ctrl-C and a closed terminal reach every process of the terminal; they are for the command, which then ends its workers.
 FOR_THE_COMMAND = (signal.SIGINT, signal.SIGHUP)
 
@@ -59,8 +57,8 @@ class Process(Protocol):
     def begin(self) -> "Future[None]":
         """Start a process in place of the last one, and make its app."""
 
-    def run(self, message: Message) -> "Future[Played]":
-        """Run the clients of `message`."""
+    def call(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
+        """Call `function` in the process."""
 
     def end(self) -> None:
         """End the process."""
@@ -79,12 +77,9 @@ class LocalProcess:
     def begin(self) -> "Future[None]":
         """Start a new process in place of the last one."""
         self.end()
-        self._executor = ProcessPoolExecutor(1, process_context())
-        return self.call(begin_process, self._make_app, {**os.environ, **self._environment})
-
-    def run(self, message: Message) -> "Future[Played]":
-        """Run the clients of `message` in the process."""
-        return self.call(run_message, message)
+        environment = {**os.environ, **self._environment}
+        self._executor = ProcessPoolExecutor(1, process_context(), start_process, (environment,))
+        return self.call(begin_process, self._make_app)
 
     def call(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
         """Call `function` in the process."""
@@ -100,16 +95,15 @@ class LocalProcess:
 class Pool(contextlib.AbstractContextManager["Pool"]):
     """A `Worker` whose `processes` take the messages of a round one by one.
 
-    A process that dies begins again, and runs the clients of its message alone. A client at which it dies (out of memory,
-    say, or of a device that does not answer it any more) though it had run no other counts as an error, and costs no
-    other client anything. A process that cannot begin is given up, and the others run its clients; where none is left,
-    `collect` raises `RunStoppedError` and nothing is answered.
+    A process that dies begins again, and runs the clients of its message one by one. A client at which it dies twice (out of
+    memory, say, or of a device that does not answer it any more), the second time as the first client of a new process,
+    counts as an error, and costs no other client anything. A process that cannot begin is given up, and the others run its
+    clients; where none is left, `collect` raises `RunStoppedError` and nothing is answered.
     """
 
     def __init__(self, processes: Sequence[Process]) -> None:
         self._processes = list(processes)
         self._idle: list[Process] = []
-        self._used: set[Process] = set()  # that have run a client since they began
         self._queue: deque[Message] = deque()
         self._running: dict[Future[Played], tuple[Process, Message]] = {}
         self._why = ""  # the last process was given up
@@ -140,54 +134,33 @@ class Pool(contextlib.AbstractContextManager["Pool"]):
         while self._queue or self._running:
             if not self._processes:
                 raise stopped(f"no worker process can begin ({self._why}); {TRIES} tries were made")
-            done = wait(self._running, return_when=FIRST_COMPLETED).done
-            replies = [reply for future in done for reply in self._answered(future)]
+            reply = self._answered(wait(self._running, return_when=FIRST_COMPLETED).done.pop())
             self._hand_out()
-            if replies:
-                return replies
+            if reply is not None:
+                return [reply]
         return []
 
     def _hand_out(self) -> None:
         while self._idle and self._queue:
             process, message = self._idle.pop(0), self._queue.popleft()
-            self._used.add(process)
-            self._running[attempt(process.run, message)] = process, message
+            self._running[attempt(process.call, run_message, message)] = process, message
 
-    def _answered(self, future: "Future[Played]") -> list[Message]:
-        """Return the reply to a message, and have its process at hand again; nothing where that was given up."""
+    def _answered(self, future: "Future[Played]") -> Message | None:
+        """Return the reply to a message, and have its process at hand again; None where that was given up."""
         process, message = self._running.pop(future)
         try:
             try:
                 reply = _heard(future)
             except Exception:  # it died, or its reply cannot be pickled
-                self._begin_again(process)
+                begin(process)
                 tasks, _ = unpack(message)
-                reply = pack([self._values_alone(process, message, task) for task in tasks], message)
+                reply = pack([_values_alone(process, message, task) for task in tasks], message)
         except CannotBegin as error:
             self._give_up(process, error)
             self._queue.appendleft(message)
-            return []
+            return None
         self._idle.append(process)
-        return [reply]
-
-    def _values_alone(self, process: Process, message: Message, task: Task) -> bytes:
-        """Return what one client of `message` sends, nothing where a process dies that had run no other client."""
-        for _ in range(2):
-            was_new = process not in self._used
-            self._used.add(process)
-            try:
-                reply = _heard(process.run(part_of(message, [task])))
-                return bytes(*wire.entries(reply.content.config_records[wire.UPDATE], wire.VALUES))
-            except Exception:
-                self._begin_again(process)
-            if was_new:
-                break
-        noted.append(Failure(task.client, "its process died"))
-        return wire.NO_VALUES
-
-    def _begin_again(self, process: Process) -> None:
-        begin(process)
-        self._used.discard(process)
+        return reply
 
     def _give_up(self, process: Process, error: CannotBegin) -> None:
         """Continue without a process that cannot begin; no client is charged for it."""
@@ -196,6 +169,18 @@ class Pool(contextlib.AbstractContextManager["Pool"]):
         self._why = str(error)
         if self._processes:
             log.warning("a worker process cannot begin (%s); the others run its clients", error)
+
+
+def _values_alone(process: Process, message: Message, task: Task) -> bytes:
+    """Return what one client of `message` sends, nothing where two processes die, the second of which had run no other."""
+    for _ in range(2):
+        try:
+            reply = _heard(process.call(run_message, part_of(message, [task])))
+            return bytes(*wire.entries(reply.content.config_records[wire.UPDATE], wire.VALUES))
+        except Exception:
+            begin(process)
+    noted.append(Failure(task.client, "its process died"))
+    return wire.NO_VALUES
 
 
 def begin(process: Process, begun: "Future[None] | None" = None) -> None:
@@ -227,11 +212,6 @@ def _heard(future: "Future[Played]") -> Message:
     return reply
 
 
-def clients_a_message(cohort_size: int, workers: int, most: int) -> int:
-    """Return how many clients of a round share a message, at most `most`, for `MESSAGES_A_WORKER`."""
-    return min(most, math.ceil(cohort_size / (MESSAGES_A_WORKER * workers)))
-
-
 def in_another_process(
     make: Callable[[Message, Context], ClientApp], message: Message, context: Context
 ) -> Message:
@@ -253,15 +233,9 @@ def in_another_process(
         process.end()
 
 
-def begin_process(make_app: MakeApp, environment: Mapping[str, str] | None = None) -> None:
-    """Make this a process that runs clients with `make_app()`, before it is given any.
-
-    `environment` is that of the process that wants it; None: this process is set up already. Raises `CannotBegin`.
-    """
+def begin_process(make_app: MakeApp) -> None:
+    """Make this a process that runs clients with `make_app()`, before it is given any. Raises `CannotBegin`."""
     global _app
-    if environment is not None:
-        start_process(environment)
-        end_with_starters()
     try:
         _app = make_app()
     except (Exception, SystemExit) as error:
@@ -283,10 +257,25 @@ def run_message(message: Message, context: Context | None = None) -> Played:
 
 
 def process_context() -> BaseContext:
-    """Return how to start processes: from a fork server, which this process has for good."""
+    """Return how to start processes: from a fork server, which this process has for good.
+
+    The server is deaf to Ctrl-C and to a closed terminal, and has this process's search path.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["experiments.engines.engine"])  # builds the clients of a run
-    _ensure_server()
+    # With these a new interpreter finds the packages that this one has, and no folder of the current directory first.
+    search = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ[name] for name in search if name in os.environ}
+    os.environ.update(search)
+    try:
+        with unheard():
+            resource_tracker.ensure_running()  # the server wants it, and starting it would let Ctrl-C through again
+        with unheard():
+            forkserver.ensure_running()
+    finally:
+        for name in search:
+            del os.environ[name]
+        os.environ.update(before)
     return context
 
 
@@ -297,11 +286,11 @@ def spawn_context() -> BaseContext:
     return multiprocessing.get_context("spawn")
 
 
-def start_process(environment: Mapping[str, str] | None = None) -> None:
+def start_process(environment: Mapping[str, str]) -> None:
     """Prepare a new process for running clients; `environment` is that of the process that wants it."""
-    if environment is not None:  # a fork server's is from when it began
-        os.environ.clear()
-        os.environ.update(environment)
+    os.environ.clear()  # a fork server's is from when it began
+    os.environ.update(environment)
+    end_with_starters()
     leave_to_the_command()
     torch.set_num_threads(1)
     keep_freed_memory()
@@ -363,22 +352,3 @@ def keep_freed_memory() -> None:
     costs more than most kernels. An array that nobody writes to costs nothing; sizes up to 32 MiB are remembered.
     """
     np.empty(30 << 20, np.uint8)
-
-
-def _ensure_server() -> None:
-    """Start the fork server if there is none, deaf to Ctrl-C and to a closed terminal, and with this process's search path."""
-    from multiprocessing.forkserver import ensure_running
-
-    # With these a new interpreter finds the packages that this one has, and no folder of the current directory first.
-    search = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)), "PYTHONSAFEPATH": "1"}
-    before = {name: os.environ[name] for name in search if name in os.environ}
-    os.environ.update(search)
-    try:
-        with unheard():
-            resource_tracker.ensure_running()  # the server wants it, and starting it would let Ctrl-C through again
-        with unheard():
-            ensure_running()
-    finally:
-        for name in search:
-            del os.environ[name]
-        os.environ.update(before)

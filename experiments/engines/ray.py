@@ -13,23 +13,15 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.app import Message
 
 from client.reasons import one_line
-from experiments.engines.processes import (
-    CannotBegin,
-    MakeApp,
-    Played,
-    begin_process,
-    run_message,
-    why_not,
-)
+from experiments.engines.processes import CannotBegin, MakeApp, begin_process
 from experiments.settings.engine import RaySettings
 from fedmf.errors import SettingError
 
@@ -91,9 +83,9 @@ def join(ray: Any, engine: RaySettings) -> None:
 class RayProcess:
     """An actor of the cluster: a `Process` of a `Pool`. Ray starts its process again where it died and there is room."""
 
-    def __init__(self, ray: Any, actor: Any, make_app: MakeApp) -> None:
+    def __init__(self, ray: Any, actor: Any, make_app: MakeApp, name: str) -> None:
         self._ray, self._actor, self._make_app = ray, actor, make_app
-        self.name = ""  # with its node, when the run began
+        self.name = name  # with its node, when the run began
 
     def begin(self) -> "Future[None]":
         """Begin in the process, once Ray has started it again."""
@@ -101,10 +93,6 @@ class RayProcess:
         if not self._ray.wait([up], timeout=_PATIENCE)[0]:
             raise CannotBegin(f"Ray started it not again within {_PATIENCE:g} seconds")
         return self.call(begin_process, self._make_app)
-
-    def run(self, message: Message) -> "Future[Played]":
-        """Run the clients of `message` in the process."""
-        return self.call(run_message, message)
 
     def call(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
         """Call `function` in the process."""
@@ -115,20 +103,6 @@ class RayProcess:
         """End the process, whatever it does."""
         with contextlib.suppress(Exception):  # the cluster may be gone
             self._ray.kill(self._actor)
-
-
-def ask_each(
-    processes: Sequence[RayProcess], function: Callable[..., Any], *arguments: object
-) -> list[tuple[str, Any]]:
-    """Return what `function` returns in each process, with its name. Raises `SettingError` for one that cannot run it."""
-    asked = [(process.name, process.call(function, *arguments)) for process in processes]
-    answers = []
-    for name, answer in asked:
-        try:
-            answers.append((name, answer.result()))
-        except Exception as error:
-            raise SettingError(f"{name} cannot run this run's clients: {why_not(error)}") from error
-    return answers
 
 
 @contextlib.contextmanager
@@ -166,10 +140,8 @@ def started(ray: Any, engine: RaySettings, make_app: MakeApp) -> list[RayProcess
             f"GPUs each, of which the Ray cluster, with {has.get('CPU', 0):g} CPUs and {has.get('GPU', 0):g} GPUs, started "
             f"{len(up)}; other jobs may hold them (`ray status` tells). Lower engine.workers, or wait."
         )
-    processes = [RayProcess(ray, one, make_app) for one in actors]
-    for process, name in zip(processes, ray.get(names), strict=True):
-        process.name = name
-    return processes
+    called = zip(actors, ray.get(names), strict=True)
+    return [RayProcess(ray, one, make_app, name) for one, name in called]
 
 
 def worker_class() -> type:

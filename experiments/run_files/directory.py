@@ -18,7 +18,6 @@ from fedmf.errors import RunDirectoryError
 from server.cohort import Roster
 from server.files import open_no_link, sync_folder, write_atomically
 from server.known_nodes import KnownNodes
-from server.record import Record
 
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
 MODEL, MODEL_INITIAL, MECHANISM = "model.npz", "model_initial.npz", "mechanism.json"
@@ -65,15 +64,6 @@ class RunDirectory:
                 "Name another directory, or go on with run.resume=true."
             )
 
-    def refuse_if_checkpoint_is_lost(self) -> None:
-        """Raise `RunDirectoryError` if rounds were shown here, and there is no checkpoint to continue from."""
-        metrics, folder = self.path / METRICS, self.path / CHECKPOINT
-        if metrics.is_file() and metrics.stat().st_size and not Record(folder).bases():
-            raise RunDirectoryError(
-                f"{self.path} shows released rounds, but {folder} holds no checkpoint: a released round must not be "
-                "run again. Restore the checkpoint folder, or name another run.directory."
-            )
-
     def create(self) -> Path:
         """Make the directory and return its folder for checkpoints. Raises `RunDirectoryError` if it cannot be."""
         folder = self.path / CHECKPOINT
@@ -95,7 +85,6 @@ class RunDirectory:
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Append one released round to metrics.jsonl and return when it is on disk."""
-        self._refuse_linked_metrics()
         with open(self.path / METRICS, "a", encoding="utf-8", opener=open_no_link) as file:
             is_new = file.tell() == 0
             file.write(json.dumps(finite(row)) + "\n")
@@ -105,9 +94,12 @@ class RunDirectory:
             sync_folder(self.path)  # the name of a new file must be on disk as well
 
     def keep_whole_metrics(self) -> int:
-        """Cut a torn last line off metrics.jsonl and return the last round that it holds, 0 for none."""
-        self._refuse_linked_metrics()
-        path = self.path / METRICS
+        """Cut a torn last line off metrics.jsonl and return the last round that it holds, 0 for none.
+
+        Raises `RunDirectoryError` where it is a link: a file elsewhere would be cut and added to.
+        """
+        if (path := self.path / METRICS).is_symlink():
+            raise RunDirectoryError(f"{path} is a link; metrics must be a file of the run's directory.")
         whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
         if not whole:
             path.unlink(missing_ok=True)
@@ -120,11 +112,6 @@ class RunDirectory:
         """Return the rows of metrics.jsonl, none where there is no such file; `names` are further metrics in them."""
         path = self.path / METRICS
         return rows_of(path.read_bytes(), path, names) if path.exists() else ()
-
-    def _refuse_linked_metrics(self) -> None:
-        """Raise `RunDirectoryError` where metrics.jsonl is a link: a file elsewhere would be cut and added to."""
-        if (path := self.path / METRICS).is_symlink():
-            raise RunDirectoryError(f"{path} is a link; metrics must be a file of the run's directory.")
 
     def write_model(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Write the arrays of a model, one for each parameter or buffer by name; float32 what trained."""

@@ -54,7 +54,6 @@ class Provenance:
     ) -> None:
         self._directory = directory
         self._begun = self._recorded = time.perf_counter()
-        self._has_ended = False
         self._earlier: list[Any] = []
         self._session: dict[str, Any] = {
             "started": _now(),
@@ -75,14 +74,12 @@ class Provenance:
     def write(self) -> None:
         """Write the entry as it is now, after those of earlier sessions."""
         self._recorded = time.perf_counter()
-        if not self._has_ended:
-            self._session |= {"until": _now(), "wall_seconds": self._recorded - self._begun}
+        self._session |= {"until": _now(), "wall_seconds": self._recorded - self._begun}
         self._directory.write_json(PROVENANCE, {"sessions": [*self._earlier, self._session]})
 
     def end(self) -> float:
-        """Stop the session's clock; return the wall seconds of all recorded sessions, which then agree with the record."""
+        """Write the entry for the last time; return the wall seconds of all recorded sessions."""
         self.write()
-        self._has_ended = True
         return sum(float(session.get("wall_seconds") or 0) for session in (*self._earlier, self._session))
 
     def allowed(self, what: str) -> bool:

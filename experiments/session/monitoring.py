@@ -1,7 +1,4 @@
-"""Monitoring of a run: gauges for Prometheus and its health, over HTTP on the loopback interface of this machine; loggers.
-
-    GET /metrics    the gauges of `GAUGES`, in Prometheus' format
-    GET /health     one JSON object: 200 while rounds end in time, 503 when none has for too long
+"""Monitoring of a run: the gauges of `GAUGES` for Prometheus, over HTTP on the loopback interface of this machine; loggers.
 
 Off unless run.metrics_port is given; the package is an extra. The gauges of rounds are set from the rows of metrics.jsonl. No
 privacy statement covers which clients were silent, and when. So no gauge names a client, none counts the clients heard before
@@ -12,7 +9,6 @@ metrics.jsonl as they are released, with the error of the round from mechanism.j
 The packages are extras of their own and are imported only when asked for.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -90,14 +86,11 @@ class Watch:
 
     def __init__(self) -> None:
         self.values: dict[str, float | Callable[[], float]] = {}
-        self._last_progress = time.monotonic()
         self._of_round, self._silent = set[str](), set[str]()  # keys of nodes
 
     def set(self, **values: float | Callable[[], float] | None) -> None:
         """Set gauges by name; None leaves one as it is, and a function is called at each scrape."""
         self.values |= {name: value for name, value in values.items() if value is not None}
-        if "rounds_released" in values:
-            self._last_progress = time.monotonic()
 
     def collect(self) -> Iterator[Any]:
         """Yield each gauge that has a value."""
@@ -141,18 +134,6 @@ class Watch:
             epsilon_spent=row["epsilon"],
             last_round_timestamp_seconds=None if row["seconds"] is None else time.time(),
         )
-
-    def health(self, within: float) -> dict[str, Any]:
-        """Return the answer to /health: its status is ok where the last round ended within the last `within` seconds."""
-        since, values = time.monotonic() - self._last_progress, self.values
-        return {
-            "status": "ok" if since <= within else "late",
-            "waiting_for_nodes": bool(values.get("waiting_for_nodes")),
-            "rounds_released": values.get("rounds_released", 0),
-            "rounds_planned": values.get("rounds_planned", 0),
-            "seconds_since_last_round": round(since, 1),
-            "late_after_seconds": within,
-        }
 
     def on_heard(self, answered: Sequence[str]) -> None:
         """Count the nodes of a deployment from which no client was heard when last asked; clients are KEY:NUMBER.
@@ -218,17 +199,7 @@ def open_watch(settings: Settings, run: str) -> Iterator[Watch]:
     if port is None:
         yield watch
         return
-    need("prometheus_client", f"run.metrics_port={port}", extra="metrics")
-    with listening(port, watch, run, settings.engine.name, settings.run.health_seconds) as actual:
-        messages.info(f"metrics: http://{HOST}:{actual}/metrics and /health")
-        yield watch
-
-
-@contextmanager
-def listening(port: int, watch: Watch, run: str, engine: str, within: float) -> Iterator[int]:
-    """Serve the gauges of `watch` and the health of `run` while the block lasts; yields the port, a free one for 0."""
-    import prometheus_client
-
+    prometheus_client = need("prometheus_client", f"run.metrics_port={port}", extra="metrics")
     registry = prometheus_client.CollectorRegistry()
     registry.register(watch)
     try:
@@ -238,21 +209,11 @@ def listening(port: int, watch: Watch, run: str, engine: str, within: float) -> 
             f"run.metrics_port is {port}, which cannot be used on {HOST} ({error.strerror}); give another one, or 0, which "
             "takes one that is free and logs which."
         ) from error
-    labels = dict(zip(INFO, (run, engine, __version__), strict=True))
+    labels = dict(zip(INFO, (run, settings.engine.name, __version__), strict=True))
     prometheus_client.Info("fedmf_run", "Which run this is.", registry=registry).info(labels)
-    metrics: Any = server.get_app()
-
-    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
-        if environ["PATH_INFO"] != "/health":
-            return metrics(environ, start)
-        health = watch.health(within)
-        status = "200 OK" if health["status"] == "ok" else "503 Service Unavailable"
-        start(status, [("Content-Type", "application/json")])
-        return [json.dumps({"run": run, **health}).encode() + b"\n"]
-
-    server.set_app(answer)
+    messages.info(f"metrics: http://{HOST}:{server.server_port}/metrics")
     try:
-        yield server.server_port
+        yield watch
     finally:
         server.shutdown()
         thread.join()
@@ -261,21 +222,6 @@ def listening(port: int, watch: Watch, run: str, engine: str, within: float) -> 
 
 # Takes one row of metrics.jsonl, and sends its numbers at the step `row["round"]`.
 Log = Callable[[Mapping[str, Any]], object]
-
-# The tags of TensorBoard, which shows what stands before the slash as a group; whatever else a row holds is a score.
-TAGS = {
-    "epsilon": "privacy/epsilon",
-    "uplink_bytes": "bytes/uplink",
-    "downlink_bytes": "bytes/downlink",
-    "measured_value_bytes": "unprotected/value_bytes",
-    "noise_error": "noise/error",
-    "epoch": "round/epoch",
-    "step": "round/step",
-    "cohort_size": "round/cohort_size",
-    "replies": "round/replies",
-    "seconds": "round/seconds",
-    "test_examples": "round/test_examples",
-}
 
 MODULES = {
     "tensorboard": "torch.utils.tensorboard",
@@ -302,7 +248,7 @@ def open_logger(name: LoggerName, directory: Path) -> Iterator[Log]:
     module = import_logger(name)
     if name == "tensorboard":
         with closing(module.SummaryWriter(str(directory / "tensorboard"))) as writer:
-            yield lambda row: [writer.add_scalar(tag(k), v, row["round"]) for k, v in numbers(row).items()]
+            yield lambda row: [writer.add_scalar(k, v, row["round"]) for k, v in numbers(row).items()]
     elif name == "mlflow":
         with module.start_run(run_name=directory.name):
             yield lambda row: module.log_metrics(numbers(row), step=row["round"])
@@ -320,12 +266,3 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     {'accuracy': 0.5}
     """
     return {key: value for key, value in row.items() if key != "round" and isinstance(value, int | float)}
-
-
-def tag(key: str) -> str:
-    """Return the tag of a number of a row in TensorBoard.
-
-    >>> tag("accuracy"), tag("uplink_bytes")
-    ('score/accuracy', 'bytes/uplink')
-    """
-    return TAGS.get(key, f"score/{key}")

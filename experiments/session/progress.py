@@ -6,14 +6,13 @@ is covered by no noise, so that the count goes to this machine's stderr and into
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-from rich.text import Text
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from client.metric_names import ALWAYS
 from experiments.engines.grid import Failure
@@ -24,7 +23,6 @@ from fedmf.rounding import rounded_up
 
 NOT_PRIVATE = "NOT private"
 _PAUSE = 5.0  # seconds between two lines, where there is no terminal
-_REDRAWN = 0.1  # seconds between two changes of a bar
 
 
 def standing(
@@ -61,18 +59,8 @@ def _number(value: Any, form: str) -> str:
     return "–" if value is None or math.isnan(value) else f"{value:{form}}".replace("%", " %")
 
 
-class _Bar(Progress):
-    """A bar below the line about the run."""
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """Yield the line, then the bar."""
-        for task in self.tasks:
-            yield Text(task.description)
-        yield self.make_tasks_table(self.tasks)
-
-
 class View:
-    """Shows how far a run is while `display` is entered: by a bar on a terminal, else by a line every few seconds.
+    """Shows how far a run is: on a terminal by a bar while `display` is entered, else by a line every few seconds.
 
     `job` names the job of a sweep ("job 3/12"), whose last line is left to the sweep. `clock` gives seconds that never fall.
     """
@@ -81,12 +69,11 @@ class View:
         console = Console(stderr=True)
         self._is_live = console.is_terminal and not is_on()
         self._rounds, self._job, self._clock = rounds, job, clock
-        self.display = _Bar(
-            BarColumn(),
-            MofNCompleteColumn(),
+        self.display = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(20),
             TimeRemainingColumn(),
             console=console,
-            auto_refresh=False,
             transient=True,
             speed_estimate_period=math.inf,
             get_time=clock,
@@ -105,12 +92,9 @@ class View:
             text = f"{self._job} | {text}"
         self.display.update(self._task, completed=number, description=text)
         is_last = number == self._rounds and not self._job
-        if not is_last and self._clock() - self._shown <= (_REDRAWN if self._is_live else _PAUSE):
+        if self._is_live or (not is_last and self._clock() - self._shown <= _PAUSE):
             return
         self._shown = self._clock()
-        if self._is_live:
-            self.display.refresh()
-            return
         left = self.display.tasks[0].time_remaining
         messages.info(f"{text} | time left {timedelta(seconds=left)}" if left else text)
 

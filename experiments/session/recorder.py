@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from client.data import Examples
 from client.losses import find_loss
 from client.metrics import find_metrics
 from client.parameters import model_arrays, set_parameters
 from client.reasons import reason
-from client.scoring import SCORED_AT_ONCE, Score, refuse_failures, score
+from client.scoring import Score, refuse_failures, score
 from client.training import pick_device
 from experiments.run_files.directory import (
     MECHANISM,
@@ -95,11 +94,7 @@ class Scorer:
         self._failed_metrics: set[str] = set()
         self._last: tuple[int, Score] | None = None
         if self._metrics:
-            test = self._dataset.test
-            if all(metric.path is None for metric in self._metrics):  # one batch is enough for our own
-                test = Examples(test.x[:SCORED_AT_ONCE], test.y[:SCORED_AT_ONCE])
-            tried = score(self._model, test, uncounted=self._dataset.uncounted, metrics=self._metrics)
-            refuse_failures(tried, self._metrics, "the model before training")
+            refuse_failures(self._scored("before training"), self._metrics, "the model before training")
 
     def score_if_due(self, state: ServerState) -> Score | None:
         """Return the score of a released model, None after a round that is not scored.
@@ -116,18 +111,7 @@ class Scorer:
         """Return the score of a released model on all test examples. Raises as `score_if_due`, for the loss alone."""
         if self._last is None or self._last[0] != state.round:
             set_parameters(self._model, state.model)
-            try:
-                result = score(
-                    self._model,
-                    self._dataset.test,
-                    loss=self._loss,
-                    uncounted=self._dataset.uncounted,
-                    metrics=self._metrics,
-                )
-            except (Exception, SystemExit) as error:
-                raise RunStoppedError(
-                    f"the model could not be scored after round {state.round}: {reason(error).removesuffix('.')}."
-                ) from error
+            result = self._scored(f"after round {state.round}")
             if not math.isfinite(result.loss):
                 raise DivergedError(f"the test loss is {result.loss} after round {state.round}; {_REMEDY}")
             for name in result.failures.keys() - self._failed_metrics:  # each once: the run itself continues
@@ -137,6 +121,19 @@ class Scorer:
             self._failed_metrics.update(result.failures)
             self._last = (state.round, result)
         return self._last[1]
+
+    def _scored(self, when: str) -> Score:
+        try:
+            return score(
+                self._model,
+                self._dataset.test,
+                loss=self._loss,
+                uncounted=self._dataset.uncounted,
+                metrics=self._metrics,
+            )
+        except (Exception, SystemExit) as error:
+            why = reason(error).removesuffix(".")
+            raise RunStoppedError(f"the model could not be scored {when}: {why}.") from error
 
 
 class Recorder:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.run_files.directory import CHECKPOINT, CONFIG, METRICS, SUMMARY, RunDirectory
+from experiments.run_files.directory import CHECKPOINT, CONFIG, METRICS, REPORT, SUMMARY, RunDirectory
 from experiments.run_files.reader import (
     EXTENDED,
     LIMIT,
@@ -119,22 +119,47 @@ def recorded_parts(settings: Settings, path: Path) -> Settings:
     return _with_parts(settings, recorded)
 
 
-def extended(settings: Settings, path: Path) -> Settings:
-    """Return the settings of the finished run in `path` with run.extend's epochs as one more part; nothing is written.
+def taken_up(settings: Settings, directory: RunDirectory) -> Settings | None:
+    """Return the settings that a session in `directory` plays, None where the run has finished and is asked for again.
 
-    Raises `RunDirectoryError` for a run that has not finished, and for settings that are not its own.
+    `settings` are those of `recorded_parts`; run.extend adds its epochs to them as one more part. Nothing is written but the
+    page of a finished run that a crash left without one. Raises `RunDirectoryError` for a directory in use without
+    run.resume, for a run of other settings or without its checkpoint, and for an extension of one that has not finished.
     """
-    added = settings.run.extend
-    assert added is not None  # asked for
-    if not is_finished(path):
+    path, added = directory.path, settings.run.extend
+    if not settings.resumes and added is None:
+        directory.refuse_if_used()
+        return settings
+    is_over, is_extended = is_finished(path), added is not None
+    if is_extended and not is_over:
         raise RunDirectoryError(
             f"run.extend is {added}, but {path} holds no finished run; resume one that was cut off with run.resume=true, or "
             "name the directory of another."
         )
-    RunDirectory(path).refuse_if_checkpoint_is_lost()
-    parts = settings.population.parts or (read_run(path).summary["epochs"],)
-    refuse_other_settings(path, settings, besides=EXTENDED)
-    return _with_parts(settings, (*parts, added))
+    folder = path / CHECKPOINT
+    if (is_extended or not is_over) and has_released(path) and not Checkpoint(folder, {}).has_begun():
+        raise RunDirectoryError(
+            f"{path} shows released rounds, but {folder} holds no checkpoint: a released round must not be run again. "
+            "Restore the checkpoint folder, or name another run.directory."
+        )
+    if is_over or has_released(path):
+        refuse_other_settings(path, settings, besides=EXTENDED if is_extended else ())
+    if added is not None:
+        parts = settings.population.parts or (read_run(path).summary["epochs"],)
+        return _with_parts(settings, (*parts, added))
+    if not is_over:
+        return settings
+    if not (path / REPORT).exists():  # a crash came between summary and report
+        write_page(path)
+    messages.info(f"finished: {path} holds this run; nothing was changed")
+    return None
+
+
+def write_page(directory: Path) -> None:
+    """Write the page of the run in `directory`."""
+    from experiments.pages.run_page import write_report  # matplotlib: a run has no need of it before its end
+
+    write_report(directory)
 
 
 def begin(
@@ -167,9 +192,8 @@ def begin(
     for _ in range(part.first):  # of a reproducible run: the key that this epoch would have had anyway
         key = key.ratchet()
     checkpoint.begin_part(replace(state, secrets=Secrets(part.first, key, None)), _limits(settings))
-    (directory.path / SUMMARY).unlink()  # here the run continues, with the new limit and parts
+    (directory.path / SUMMARY).unlink()  # here the run continues; `complete` records the new limit and parts
     sync_folder(directory.path)
-    complete(settings, directory)
 
 
 def complete(settings: Settings, directory: RunDirectory) -> None:

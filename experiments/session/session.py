@@ -20,14 +20,14 @@ from client.settings import TrainingSettings
 from client.training import pick_device
 from experiments.engines.engine import engine_worker, shared_tasks
 from experiments.engines.grid import run_locally
-from experiments.run_files.directory import CHECKPOINT, CONFIG, REPORT, RunDirectory
+from experiments.run_files.directory import CHECKPOINT, CONFIG, RunDirectory
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance, own_code
-from experiments.run_files.reader import fixed, is_finished, refuse_other_settings
+from experiments.run_files.reader import fixed
 from experiments.session import resume
 from experiments.session.monitoring import WatchedPopulation, import_logger, open_logger, open_watch
 from experiments.session.progress import FailureCount, View
 from experiments.session.recorder import Recorder, Scorer
-from experiments.session.resume import extended, has_released, recorded_parts, refuse_lost_config
+from experiments.session.resume import recorded_parts, taken_up
 from experiments.settings.data import print_notes
 from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build, run_secret
@@ -48,28 +48,6 @@ from server.exchange import tasks_per_message
 from server.files import locked
 from server.state import Release, ServerState, first_state
 from server.strategy import FedMF, ignore_reply
-
-
-def has_finished(settings: Settings, directory: RunDirectory) -> bool:
-    """Return whether `directory` holds this run, finished, and is asked for again with run.resume.
-
-    Raises `RunDirectoryError` for a directory that holds a run which is not to be resumed, one of other settings,
-    or one that released rounds and has lost its checkpoint.
-    """
-    if not settings.resumes:
-        directory.refuse_if_used()
-        return False
-    refuse_lost_config(directory.path)
-    is_over = is_finished(directory.path)
-    if not is_over:
-        directory.refuse_if_checkpoint_is_lost()
-    if is_over or has_released(directory.path):
-        refuse_other_settings(directory.path, settings)
-    if is_over:
-        if not (directory.path / REPORT).exists():  # a crash came between summary and report
-            _write_report(directory.path)
-        messages.info(f"finished: {directory.path} holds this run; nothing was changed")
-    return is_over
 
 
 @contextlib.contextmanager
@@ -99,7 +77,7 @@ def stopping_on_disk_errors() -> Iterator[None]:
 class Session:
     """One call that begins a run, resumes it, or extends it with the last part of the experiment's plan.
 
-    What is released is on disk (`_commit`) before anything shows it (`_on_release`). So a session can end at any instant, and
+    What is released is on disk (`Checkpoint.commit`) before anything shows it (`_on_release`). So a session can end at any instant, and
     the next one continues after the last released round.
 
     `identify` returns a digest under a key of who the clients are, in order. `job` names the job of a sweep. `bundle` is the
@@ -197,7 +175,7 @@ class Session:
                 WatchedPopulation(population(path / CHECKPOINT), self._watch),
                 state,
                 replies=self._experiment.replies,
-                commit=self._commit,
+                commit=stopping_on_disk_errors()(self._checkpoint.commit),
                 on_release=[self._on_release],
                 on_heard=self._on_heard,
                 on_reply=self._recorder.on_reply if settings.run.unprotected_metrics else ignore_reply,
@@ -269,14 +247,8 @@ class Session:
         """Erase the keys, write what a finished run has, and return its summary."""
         self._checkpoint.forget_secrets()
         summary = self._recorder.finish()
-        self._provenance.write()
-        _write_report(self._directory.path)
+        resume.write_page(self._directory.path)
         return summary
-
-    @stopping_on_disk_errors()
-    def _commit(self, release: Release) -> None:
-        """Put a release on disk."""
-        self._checkpoint.commit(release)
 
     def _on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
         """Count who was heard, and who failed where this machine knows."""
@@ -289,13 +261,6 @@ class Session:
         self._recorder.on_release(state, release)
         self._checkpoint.settle(self._experiment.plan, state)
         self._provenance.on_release()
-
-
-def _write_report(directory: Path) -> None:
-    """Write the page of the run in `directory`."""
-    from experiments.pages.run_page import write_report  # matplotlib: a run has no need of it before its end
-
-    write_report(directory)
 
 
 def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]:
@@ -333,13 +298,9 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
     Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
     directory = RunDirectory(path)
-    settings = recorded_parts(settings, path)
-    if settings.run.extend is not None:
-        settings = extended(settings, path)
-    elif settings.sweep.resume:
-        refuse_other_settings(path, settings)
-    if settings.run.extend is None and has_finished(settings, directory):
+    if (played := taken_up(recorded_parts(settings, path), directory)) is None:
         return False
+    settings = played
     if isinstance(settings.engine, DeploymentSettings):
         raise SettingError(
             "engine is deployment, which `flwr run` starts (docs/deployment.md); choose local or ray."

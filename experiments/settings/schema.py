@@ -151,17 +151,11 @@ class RunSettings:
     )
     metrics_port: int | None = setting(
         None,
-        "port on 127.0.0.1 where Prometheus reads /metrics, and /health answers; 0: one that is free, "
+        "port on 127.0.0.1 where Prometheus reads /metrics; 0: one that is free, "
         "which the log names; null: none (docs/deployment.md)",
         of="watching",
         at_least=0,
         at_most=65535,
-    )
-    health_seconds: float = setting(
-        1800.0,
-        "/health answers 503 where no round has ended for so many seconds, nor the session begun",
-        of="watching",
-        above=0,
     )
 
     def __post_init__(self) -> None:

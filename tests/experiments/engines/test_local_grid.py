@@ -1,17 +1,13 @@
 import sys
 
 import flwr
-import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
 from experiments.engines.grid import Failure, FaultyWorker, InProcessWorker, LocalGrid, call_app, set_identity
-from experiments.settings.compose import compose
 from experiments.settings.engine import Faults
-from experiments.settings.schema import Settings
-from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
 from server.exchange import exchange
@@ -102,11 +98,3 @@ def test_failures_are_reported_whatever_message_they_share():
     grid = LocalGrid(InProcessWorker(echo_app()), heard.append)
     assert len(list(exchange(grid, tasks("raise", "a", "b"), timeout=5))) == 3
     assert heard == [Failure("raise", "ValueError")]
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"drop_out": -0.1}, {"error": 1.1}, {"drop_out": 0.6, "delay": 0.6}, {"delay": np.nan}]
-)
-def test_impossible_faults_are_refused(wrong):
-    with pytest.raises(SettingError, match=r"faults\."):
-        compose("config", [f"faults.{name}={value}" for name, value in wrong.items()], Settings)

@@ -1,6 +1,5 @@
 """Worker processes that cannot begin, and a fork server that ends: no client is charged with either."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,7 +13,6 @@ import pytest
 
 from experiments.engines import processes
 from experiments.engines.grid import Failure, InProcessWorker, LocalGrid
-from experiments.engines.processes import begin_process
 from fedmf.errors import DataError, RunStoppedError
 from fedmf.updates import wire
 from poison import app_of, pool_of
@@ -110,22 +108,6 @@ def is_there(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def stay(connection):
-    """Begin as a worker does, say who this is, and do nothing."""
-    begin_process(partial(app_of, None), os.environ.copy())
-    connection.send(os.getpid())
-    time.sleep(300)
-
-
-def test_no_worker_outlives_the_fork_server_that_it_was_forked_from():
-    ours, theirs = multiprocessing.Pipe()
-    processes.process_context().Process(target=stay, args=[theirs], daemon=True).start()
-    pid = ours.recv()
-    assert is_there(pid)
-    end_server(fork_server())
-    wait_until_gone(pid)
 
 
 KILLED = """

@@ -22,7 +22,7 @@ class Scripted:
     def begin(self):
         return self._future(next(self._begins, None))
 
-    def run(self, message):
+    def call(self, function, message):
         names = clients_of(message)
         try:
             self._fate(names)
@@ -62,7 +62,7 @@ def dies_at(name):
 
 def run(pool, *messages, heard=None):
     """Return {client: values} of the messages to some clients each."""
-    grid = LocalGrid(pool, heard.append if heard is not None else None)
+    grid = LocalGrid(pool, [].append if heard is None else heard.append)
     sent = {}
     for reply in grid.send_and_receive([joint(*clients) for clients in messages]):
         names = messages[int(reply.metadata.reply_to_message_id) - 1]

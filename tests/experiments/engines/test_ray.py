@@ -16,9 +16,9 @@ from cluster_runs import write_data
 from experiments.cli.command import guard
 from experiments.engines import ray
 from experiments.engines.processes import CannotBegin
-from experiments.engines.ray import RayProcess, ask_each, import_ray
+from experiments.engines.ray import RayProcess, import_ray
 from experiments.settings.engine import RaySettings
-from fedmf.errors import DataError, SettingError
+from fedmf.errors import SettingError
 from ray_clusters import cluster, free_port, in_a_process
 from runs import composed, metrics, model, simulate
 
@@ -59,19 +59,8 @@ def test_a_process_that_does_not_come_back_in_time_cannot_begin():
     for up in ([], ["name"]):
         fake = SimpleNamespace(wait=lambda names, timeout, up=up: (up, []))
         with contextlib.nullcontext() if up else pytest.raises(CannotBegin, match="not again within"):
-            RayProcess(fake, actor, "app").begin()
+            RayProcess(fake, actor, "app", "").begin()
     assert asked == ["app"]
-
-
-def test_each_process_is_asked_and_one_that_cannot_answer_is_named():
-    def process(outcome):
-        future = Future()
-        (future.set_exception if isinstance(outcome, Exception) else future.set_result)(outcome)
-        return SimpleNamespace(name="worker", call=lambda function, *given: future)
-
-    assert ask_each([process(2)] * 2, max, 1, 2) == [("worker", 2)] * 2
-    with pytest.raises(SettingError, match="worker cannot run this run's clients: no such file"):
-        ask_each([process(DataError("no such file"))], print)
 
 
 def test_a_workers_code_travels_without_our_package_and_keeps_the_machines_own_places(monkeypatch, tmp_path):

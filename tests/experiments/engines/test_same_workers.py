@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +14,20 @@ from experiments.engines import engine
 from experiments.engines.engine import check_same, examples_digest, said_of, sample_of, source_digest
 from experiments.settings.experiment import build
 from fedmf import compiling
-from fedmf.errors import SettingError
+from fedmf.errors import DataError, SettingError
 from runs import composed
 
 NAME = "the Ray worker 17 on node b (0123abcd)"
+
+
+def check(ours, *answers):
+    """Compare what this process says with the answers of workers, the last of which has a name."""
+    check_same([worker(lambda answer=answer: answer, NAME) for answer in answers], None, None, ours)
+
+
+def worker(answer, name):
+    """A worker that says what `answer` returns, or cannot for what it raises."""
+    return SimpleNamespace(name=name, call=lambda function, *given: SimpleNamespace(result=answer))
 
 
 def said(*overrides, sample=None):
@@ -37,11 +48,19 @@ def test_what_differs_is_seen_and_the_first_difference_is_named_with_its_worker(
     }.items():
         theirs = said(override, sample=sample)
         with pytest.raises(SettingError, match=rf"17 on node b .* differs from this process in {thing}: "):
-            check_same([("a", dict(ours)), (NAME, theirs)], ours)
+            check(ours, dict(ours), theirs)
     # Installed it may be: its rotations are numpy's, and differ in the last bits from 2^15 coordinates on.
     monkeypatch.setattr(compiling, "version", lambda: "0")
     with pytest.raises(SettingError, match=r"in numba: 0 there, .* here"):
-        check_same([(NAME, said(sample=sample))], ours)
+        check(ours, said(sample=sample))
+
+
+def test_a_worker_that_cannot_answer_is_named():
+    def missing():
+        raise DataError("no such file")
+
+    with pytest.raises(SettingError, match=r"17 on node b .* cannot run this run's clients: no such file"):
+        check_same([worker(missing, NAME)], None, None, {})
 
 
 class Named(LazyClients):
@@ -112,15 +131,15 @@ def test_every_python_file_of_a_package_counts_wherever_it_lies(folder, tmp_path
 
 
 def test_a_worker_with_another_source_of_the_users_own_is_an_error_that_names_it(folder, monkeypatch):
-    def ask_each(processes, function, settings, sample):
-        ours = said_of(settings, experiment, sample)
+    def theirs():
         (folder / "own_module_m1.py").write_text(MODEL.replace("flatten(1)", "flatten(2)"))
-        theirs = said_of(settings, experiment, sample)
-        (folder / "own_module_m1.py").write_text(MODEL)
-        return [("a", ours), ("b", theirs)]
+        return said_of(settings, experiment, engine_sample[0])
 
-    monkeypatch.setattr(engine, "ray_processes", lambda *given: contextlib.nullcontext([]))
-    monkeypatch.setattr(engine, "ask_each", ask_each)
+    engine_sample, real = [], engine.sample_of
+    monkeypatch.setattr(
+        engine, "sample_of", lambda clients: engine_sample.append(real(clients)) or engine_sample[0]
+    )
+    monkeypatch.setattr(engine, "ray_processes", lambda *given: contextlib.nullcontext([worker(theirs, "b")]))
     own = ("model=custom", "model.name=own_module_m1:Net", "dataset=custom", "dataset.name=poison:load")
     settings = composed("engine=ray", *own, "population.cohort_size=3")
     experiment = build(settings)

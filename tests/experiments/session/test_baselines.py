@@ -8,7 +8,7 @@ from crashes import cut
 from experiments.settings.experiment import build
 from fedmf.accounting import linf_event, privacy_spent
 from fedmf.mechanisms.streams import dense
-from runs import assert_equal, composed, metrics, run, summary
+from runs import assert_equal, composed, metrics, run
 
 pytestmark = pytest.mark.long
 
@@ -36,17 +36,6 @@ def test_the_baseline_states_the_epsilon_of_all_its_coordinates_at_the_bound(str
     assert "L-infinity bound alone" in (straight / "report.html").read_text()
 
 
-def test_its_noise_is_larger_by_far_than_with_both_bounds_and_all_else_the_same(straight, tmp_path) -> None:
-    both = run(tmp_path / "both", *LINF, "privacy.geometry=l2")
-    mine, theirs = summary(straight), summary(both)
-    # z Delta_2/(gamma n), of the radius accounted: sigma of one independent round over gamma n.
-    noise = json.loads((straight / "mechanism.json").read_text())["update_noise_std"]
-    assert noise == pytest.approx(mine["sigma"] / (0.1 * 6))
-    assert mine["sigma"] > 2 * theirs["sigma"]
-    for key in ("uplink_bytes_per_client", "keep_probability", "rounds"):
-        assert mine[key] == theirs[key], key
-
-
 @pytest.mark.parametrize("after", [1, 4])
 def test_the_baseline_goes_on_bit_for_bit(tmp_path, straight, after: int) -> None:
     cut(tmp_path / "r", *LINF, after=after)
@@ -67,7 +56,7 @@ def test_a_run_without_epochs_draws_each_cohort_from_all_clients_and_pays_for_ea
     assert_equal(run(tmp_path / "r", *L2, "run.resume=true"), whole)
 
 
-@pytest.mark.parametrize("family", ["sqrt_blt", "normalized_sqrt", "honaker_full"])
+@pytest.mark.parametrize("family", ["sqrt_blt", "honaker_full"])
 def test_a_run_of_another_mechanism_goes_on_bit_for_bit_in_mid_epoch(tmp_path, family: str) -> None:
     options = (*SMALL, f"mechanism={family}", "population.rounds_per_epoch=3", "optimizer.schedule=step")
     whole = run(tmp_path / "whole", *options)

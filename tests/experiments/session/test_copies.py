@@ -197,15 +197,6 @@ def test_a_process_that_was_killed_between_release_and_mark_is_resumed(tmp_path,
     resume(tmp_path / "r", *own)
 
 
-def test_a_state_folder_that_cannot_be_written_warns_once(tmp_path, own, monkeypatch, caplog) -> None:
-    copies._warn.cache_clear()
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "file"))
-    cut(tmp_path / "r", *own)
-    assert caplog.text.count("set FEDMF_STATE to a folder that can be written") == 1
-    resume(tmp_path / "r", *own)
-
-
 def ends(directory: Path, capsys: pytest.CaptureFixture[str], *settings: str) -> None:
     """Resume a run that diverged: its keys are erased, and no round follows however often that is tried."""
     for _ in range(3):

@@ -63,13 +63,6 @@ def test_failures_are_counted_in_the_round_and_at_the_end_with_the_first_reason_
     assert first.rstrip(")").endswith(f"own_models.py:{own_models.raising.__code__.co_firstlineno + 1}")
 
 
-def test_data_that_cannot_be_read_count_as_a_failure(tmp_path, capsys):
-    run(tmp_path / "r", *OPTIONS, "dataset.settings={unreadable: true}")
-    lines = said(capsys)
-    assert lines[-1].startswith(f"2 of 12 {SENT}")
-    assert "OSError: the disk is gone (" in lines[-1]
-
-
 def test_workers_hand_their_failures_over_and_do_not_rehearse(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("OWN_TURN", "raising")
     monkeypatch.setenv("OWN_REHEARSALS", str(tmp_path / "rehearsed"))

@@ -19,11 +19,9 @@ from crashes import Crash
 from experiments.session.monitoring import (
     GAUGES,
     HOST,
-    Watch,
-    listening,
+    MODULES,
     open_logger,
     open_watch,
-    tag,
 )
 from fedmf.errors import SettingError
 from scraping import OF_A_SIMULATION, OF_NODES, WITH_A_LIMIT, after_each_round, ports, samples  # noqa: F401
@@ -40,15 +38,6 @@ WATCHED = (*SMALL, "run.metrics_port=0")
 
 def rows(directory):
     return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture
-def server():
-    """Serve a watch that stays as it is; return it and its port."""
-    watch = Watch()
-    watch.set(rounds_released=3, rounds_planned=4, waiting_for_nodes=0)
-    with listening(0, watch, "r", "local", 60.0) as port:
-        yield watch, port
 
 
 def test_after_each_round_a_scrape_says_what_the_runs_files_say_and_names_the_run_alone(
@@ -136,7 +125,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_written(tmp_path, ca
 
 
 @pytest.mark.parametrize("ends", [None, Crash])
-def test_the_server_ends_with_the_run_and_a_client_that_says_nothing_delays_neither_rounds_nor_the_end(
+def test_the_server_listens_on_the_loopback_interface_alone_and_ends_with_the_run_whoever_says_nothing_to_it(
     tmp_path, ports, after_each_round, capsys, ends
 ):
     patience, hanging = 40, []
@@ -144,7 +133,11 @@ def test_the_server_ends_with_the_run_and_a_client_that_says_nothing_delays_neit
     def hang():
         hanging.append(socket.create_connection((HOST, ports[-1])))
         hanging[-1].send(b"GET /metrics HTTP/1.1\r\n")
-        assert scraping.health(ports[-1])[0] == 200
+        status, kind, _ = scraping.get(ports[-1], "/metrics?x=1")
+        assert (status, kind.partition(";")[0]) == (200, "text/plain")
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+        listening = [address for _, address, _, state, *_ in map(str.split, lines) if state == "0A"]
+        assert [at for at in listening if at.endswith(f":{ports[-1]:04X}")] == [f"0100007F:{ports[-1]:04X}"]
         if ends is not None:
             raise ends
 
@@ -176,38 +169,6 @@ def test_without_a_port_nothing_listens_and_the_package_is_not_needed(
     needs = r"run.metrics_port=1 needs the package prometheus_client.*\[metrics\]"
     with pytest.raises(SettingError, match=needs), open_watch(runs.composed("run.metrics_port=1"), "r"):
         pass
-
-
-def test_it_listens_on_the_loopback_interface_alone(server):
-    _, port = server
-    status, kind, _ = scraping.get(port, "/metrics?x=1")
-    assert status == 200
-    assert kind.startswith("text/plain; version=")
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    addresses = [address for _, address, _, state, *_ in map(str.split, lines) if state == "0A"]
-    assert [at for at in addresses if at.endswith(f":{port:04X}")] == [f"0100007F:{port:04X}"]
-
-
-def test_health_is_late_when_no_round_has_ended_for_the_stated_time_and_well_after_the_next(server):
-    watch, port = server
-    status, said = scraping.health(port)
-    assert status == 200
-    assert said == {
-        "status": "ok",
-        "run": "r",
-        "waiting_for_nodes": False,
-        "rounds_released": 3,
-        "rounds_planned": 4,
-        "seconds_since_last_round": said["seconds_since_last_round"],
-        "late_after_seconds": 60.0,
-    }
-    watch._last_progress -= 61
-    watch.set(waiting_for_nodes=1)
-    status, said = scraping.health(port)
-    assert (status, said["status"], said["waiting_for_nodes"]) == (503, "late", True)
-    assert 61 <= said["seconds_since_last_round"] < 70
-    watch.set(rounds_released=4)
-    assert scraping.health(port)[0] == 200
 
 
 class Recorder(contextlib.nullcontext):
@@ -249,8 +210,8 @@ def recorder(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
-def test_every_row_is_sent_at_its_round_without_missing_numbers_and_the_logger_is_closed(
-    tmp_path, name, recorder
+def test_every_number_of_a_row_is_sent_at_its_round_and_the_logger_is_closed(
+    tmp_path, name, recorder, monkeypatch
 ):
     given = written_run.metrics(private=False)[:2]
     with contextlib.suppress(ZeroDivisionError), open_logger(name, tmp_path) as log:
@@ -259,31 +220,19 @@ def test_every_row_is_sent_at_its_round_without_missing_numbers_and_the_logger_i
         assert not recorder.closed
         _ = 1 / 0  # a run that fails still closes its logger
     assert recorder.closed
-    name_of = tag if name == "tensorboard" else str
-    assert {(row["round"], name_of("accuracy"), row["accuracy"]) for row in given} <= {*recorder.sent}
-    assert {key for _, key, _ in recorder.sent} == {
-        name_of(key) for key in {*given[0]} - {"round", "epsilon"}
-    }
+    assert {(row["round"], "accuracy", row["accuracy"]) for row in given} <= {*recorder.sent}
+    assert {key for _, key, _ in recorder.sent} == {*given[0]} - {"round", "epsilon"}
+    monkeypatch.setitem(sys.modules, MODULES[name], None)
+    needs = rf"logger={name} needs the package.*fedmf\[{name}\]"
+    with pytest.raises(SettingError, match=needs), open_logger(name, tmp_path):
+        pass
 
 
-def test_tensorboards_tags_are_grouped_and_every_number_of_a_run_has_one(tmp_path, recorder):
-    """Of a real run; docs/data.md names the groups."""
+def test_a_run_sends_its_rows_with_the_error_of_the_round(tmp_path, recorder):
     small = ("population.epochs=1", "population.rounds_per_epoch=2", "population.cohort_size=8")
     directory = runs.run(tmp_path / "r", *small, "logger=tensorboard", "metrics=[accuracy,top5]")
     last = rows(directory)[-1]
-    tags = {name for _, name, _ in recorder.sent}
-    assert tags == {tag(key) for key in [*last, "noise_error"] if key != "round"}
-    assert {"score/accuracy", "score/loss", "score/top5", "privacy/epsilon", "bytes/uplink"} < tags
-    assert {name.split("/")[0] for name in tags} == {"score", "privacy", "bytes", "noise", "round"}
-    page = (runs.CONF.parent / "docs" / "data.md").read_text()
-    assert all(f"`{name.split('/')[0]}/" in page for name in tags)
+    assert {name for _, name, _ in recorder.sent} == {*last, "noise_error"} - {"round"}
     errors = json.loads((directory / "mechanism.json").read_text())["per_round_error"]
-    assert [value for _, name, value in recorder.sent if name == "noise/error"] == errors
-    assert (2, "score/accuracy", last["accuracy"]) in recorder.sent
-
-
-def test_a_missing_package_of_a_logger_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    needs = r"needs the package mlflow.*fedmf\[mlflow\]"
-    with pytest.raises(SettingError, match=needs), open_logger("mlflow", tmp_path):
-        pass
+    assert [value for _, name, value in recorder.sent if name == "noise_error"] == errors
+    assert (2, "accuracy", last["accuracy"]) in recorder.sent

@@ -53,8 +53,6 @@ def own(tmp_path, monkeypatch):
 CHOICES = {
     "nesterov": ("optimizer.nesterov=true", "optimizer.weight_decay=0.01"),
     "adam": ("optimizer=adam", "optimizer.weight_decay=0.01"),
-    "yogi": ("optimizer=yogi",),
-    "adagrad": ("optimizer=adagrad", "optimizer.precondition=true"),
     "preconditioned adam": ("optimizer=adam", "optimizer.precondition=true"),
     "custom": ("optimizer=custom", "optimizer.name=mine_of_the_run_tests:Mine", "optimizer.settings={rate: 0.1}"),
 }  # fmt: skip
@@ -63,6 +61,9 @@ CHOICES = {
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_run_killed_again_and_again_goes_on_bit_for_bit_with_every_optimizer(tmp_path, own, name):
     straight = run(tmp_path / "straight", *SMALL, *CHOICES[name])
+    scales = 3 if name == "preconditioned adam" else 0  # rounds in which a scale goes down too
+    down = [row["downlink_bytes"] for row in metrics(straight)]
+    assert [more - down[0] for more in down] == [0] * (6 - scales) + [6 * 4 * 650] * scales
     for last in (1, 5):  # on the first state, and after a base in the second epoch
         with behind_round(Checkpoint, "commit", last):  # only a replay tells what the optimizer made of it
             run(tmp_path / "r", *SMALL, *CHOICES[name], RESUME)
@@ -125,13 +126,6 @@ def test_an_optimizer_that_exits_in_a_later_round_stops_the_run_with_a_word(tmp_
     assert guard(lambda: run(tmp_path / "r", *SMALL, *leaving)) == 1
     assert f"step of {own}:Leaving raised SystemExit: 0" in capsys.readouterr().err
     assert len(metrics(tmp_path / "r")) == 4
-
-
-def test_the_scale_is_counted_in_what_goes_down_to_the_clients(tmp_path):
-    rows = metrics(run(tmp_path / "r", *SMALL, "optimizer=adam", "optimizer.precondition=true"))
-    plain = metrics(run(tmp_path / "plain", *SMALL, "optimizer=adam"))
-    more = [row["downlink_bytes"] - other["downlink_bytes"] for row, other in zip(rows, plain, strict=True)]
-    assert more == [0, 0, 0] + 3 * [6 * 4 * 650]
 
 
 def test_a_state_that_overflows_ends_the_run_though_the_model_is_finite(tmp_path, capsys):

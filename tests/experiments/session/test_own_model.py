@@ -129,17 +129,6 @@ def test_adapters_train_as_a_model_of_ones_own(tmp_path):
     assert after["1.low_rank_out"].any()
 
 
-def test_a_run_begins_from_the_model_of_another_and_trains_a_part_of_it(tmp_path):
-    mlp = ("model=mlp", "model.hidden=8")
-    first = run(*SMALL, *mlp, f"run.directory={tmp_path / 'a'}")
-    part = ("model.trainable=['3.*']", f"model.start={first.directory}/model.npz")
-    second = run(*SMALL, *mlp, *part, f"run.directory={tmp_path / 'b'}")
-    trained = arrays(first.directory / "model.npz")
-    begun, ended = (arrays(second.directory / name) for name in ("model_initial.npz", "model.npz"))
-    assert all(np.array_equal(trained[name], begun[name]) for name in trained)
-    assert [name for name in ended if not np.array_equal(ended[name], begun[name])] == ["3.weight", "3.bias"]
-
-
 DROPPING = (*SMALL, *PROBE[:2], "model.settings={dropout: 0.5}", "model.trainable=[head.*]")
 
 
@@ -171,9 +160,7 @@ def test_a_loop_and_a_loss_of_ones_own_train_a_run_and_are_what_is_scored(tmp_pa
 @pytest.mark.parametrize(("overrides", "said"), [
     (["model.trainable=[head.*]"],
      "model.trainable is ['head.*'], but 'head.*' matches no parameter of the model; they are 1.weight, 1.bias"),
-    (["model.start=nowhere.npz"], "model.start is 'nowhere.npz', which is no file"),
     ([*PROBE[:2]], "Freeze the parameters"),  # batch norm that follows clients
-    (["client.accumulate=11"], "client.accumulate is 11, but batch_size is 10"),
 ])  # fmt: skip
 def test_what_cannot_be_trained_ends_with_one_sentence_and_exit_code_2(tmp_path, capsys, overrides, said):
     printed = runs.refused(capsys, tmp_path / "r", *SMALL, *overrides)

@@ -127,18 +127,7 @@ def test_a_resume_without_numba_continues_a_run_with_it_and_names_both(tmp_path,
     assert [session["software"]["numba"] for session in sessions(directory)] == [version("numba"), None]
 
 
-def test_a_killed_session_leaves_what_it_had_recorded(tmp_path, monkeypatch):
-    entry = begun(tmp_path)
-    entry.write()
-    first = sessions(tmp_path)[0]["wall_seconds"]
-    entry.on_release()
-    assert sessions(tmp_path)[0]["wall_seconds"] == first  # it was written a moment ago
-    monkeypatch.setattr(provenance, "_EVERY", 0.0)
-    entry.on_release()
-    assert sessions(tmp_path)[0]["wall_seconds"] > first
-
-
-DAMAGED = ["{", "[]", '{"sessions": [4]}', '{"sessions": [{"first_round": 1, "software": ["numba"]}]}']
+DAMAGED = ["{", '{"sessions": [{"first_round": 1, "software": ["numba"]}]}']
 
 
 @pytest.mark.parametrize("text", DAMAGED)

@@ -30,22 +30,16 @@ WRONG = {
     "NotANumber": "the model returns values that are not finite",
     "GradientNotANumber": "the gradient of parameter linear.bias is not finite",
     "FewOutputs": "returns the shape [4, 5] for inputs of shape [4, 8, 8]; it must return one tensor of shape [4, 10]",
-    "OneOutput": "returns the shape [4] ",
-    "WrongInput": "(4x63 and 64x10) (tests/own_models.py:",
     "KeywordNeeded": "forward takes (x, *, mask), but it is called with one argument",
     "Pair": "the model returns a tuple; it must return one tensor",
-    "Double": "linear.weight of the model is torch.float64; what trains must be float32",
-    "Embedding": "cannot take float32 inputs of shape [4, 8, 8]: RuntimeError: Expected tensor for argument #1 'indices'",
     "Detached": "the loss does not depend on the model's parameters",
     "Flat": "all gradients are 0 before any training",
     "DetachedBackbone": "backbone.weight, backbone.bias of the model would be sent and noised, but the loss does not",
     "Whole": "the model returns int64 values; it must return real numbers",
     "AllFrozen": "no parameter",
-    "Lazy": "lazy parameters",
     "OtherInEvaluation": "the model in evaluation mode returns the shape [4] ",
     "Uncopied": "RuntimeError: Only Tensors created explicitly",
     "Linear tokens": "cannot take int64 inputs of shape [7, 4]: RuntimeError: mat1 and mat2 must have the same dtype",
-    "DoubleEmbedding tokens": "embedding.weight of the model is torch.float64",
     "Single too_many_classes": "the test set of dataset tokens holds the token 9; with classes=9 it must be 0 to 8.",
     "Single other_shape": "holds inputs int64 [4]; an input of this data set is int64 [5].",
     "Single nothing_counts": "has no target that the accuracy counts",
@@ -70,15 +64,6 @@ def test_a_model_or_data_set_that_cannot_be_trained_is_one_sentence_and_nothing_
     name, _, data = case.partition(" ")
     given = (f"model.name=own_models:{name}", f"dataset.name=own_models:{data or 'people'}")
     assert WRONG[case] in refused(tmp_path / "r", capsys, *given)
-
-
-def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path, capsys, monkeypatch):
-    (tmp_path / "slip_of_the_pen.py").write_text("import torch\nweights = torch.zeroes(3)\nNet = nn.Linear\n")
-    (tmp_path / "another_slip.py").write_text("Net = nn.Linear\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    error = refused(tmp_path / "r", capsys, "model.name=another_slip:Net")
-    assert "whose module raised NameError: name 'nn' is not defined" in error
-    assert "has no attribute 'zeroes'" in refused(tmp_path / "r", capsys, "model.name=slip_of_the_pen:Net")
 
 
 def rehearsed(name, *overrides, trainer=None, **changes):
@@ -125,13 +110,10 @@ NOTHING = "left every parameter as it was, so that nothing would be learnt"
 @pytest.mark.parametrize(("given", "changes", "said"), [
     ("Linear", of_tokens(classes=9), r"has the target 9; with 9 classes targets must lie in 0 to 8, or be -100"),
     ("Linear", of_tokens(input_shape=(5,)), r"has the shape \[4\]; the data set says that inputs have the shape \[5\]"),
-    ("Linear", {"trainer": trainer_whose(lambda update: update * np.nan)}, "not finite; a lower learning_rate"),
     ("Linear", {"trainer": trainer_whose(lambda update: update[:-1])}, r"of shape \[649\]; it must be \[650\]"),
     ("Linear", {"trainer": trainer_whose(fail)}, r"on 3 test examples failed: IndexError: no such batch \(.*rehearsal.py"),
     ("Linear", {"loss": lambda outputs, y: outputs.sum(1)}, r"the loss gives shape \[3\]; it must give one number"),
-    ("Linear", {"loss": lambda outputs, y: 1.0}, "the loss gives a float"),
     ("Linear", {"loss": lambda outputs, y: outputs.sum() / 0}, "the loss is -?inf before any training"),
-    ("Linear", {"loss": lambda outputs, y: outputs @ y}, "the loss cannot take outputs of shape .* RuntimeError"),
     ("Linear", {"loss": total, "accumulate": 2}, "accumulate is set, but the loss is no mean over the targets"),
     ("Linear client.trainer=own_training:trains_nothing", {}, NOTHING),
     ("Linear client.trainer=own_training:a_copy", {}, NOTHING),

@@ -1,7 +1,6 @@
 """Runs that are killed at any instant continue bit for bit. A crash is an exception that nothing catches."""
 
 import importlib
-import itertools
 import logging
 import os
 import resource
@@ -50,22 +49,6 @@ def test_killed_at_any_write_the_run_continues_bit_for_bit(tmp_path, straight, c
     assert_equal(run(directory, *SMALL, RESUME), straight)
 
 
-def test_killed_again_and_again(tmp_path, straight):
-    """Now before a release of the resumed run, which some 15 syncs precede, and now after one."""
-    kills = 0
-    for after in itertools.cycle((7, 26, 12, 20)):
-        assert kills < 60, "no release after so many resumes"
-        with pytest.MonkeyPatch.context() as patched:
-            crash_at(patched, "fsync", after)
-            try:
-                run(tmp_path / "r", *SMALL, RESUME)
-                break
-            except Crash:
-                kills += 1
-    assert kills >= 3
-    assert_equal(tmp_path / "r", straight)
-
-
 def test_a_run_that_its_budget_ended_is_finished_after_a_crash_at_the_end(tmp_path, monkeypatch):
     options = (*SMALL, "privacy.max_epsilon=6")
     whole = run(tmp_path / "whole", *options)
@@ -80,15 +63,6 @@ def test_a_run_that_its_budget_ended_is_finished_after_a_crash_at_the_end(tmp_pa
     assert_equal(run(tmp_path / "r", *options, RESUME), whole)
     assert summary(whole)["epochs"] == 1
     assert not list(tmp_path.rglob("secrets*"))  # no key of an epoch that never begins
-
-
-def test_a_diverged_run_leaves_its_row_and_statement_and_no_key(tmp_path, capsys):
-    for options in ((), (RESUME,)):
-        assert guard(lambda o=options: run(tmp_path / "r", *SMALL, "optimizer.learning_rate=1e39", *o)) == 2
-        assert "no longer finite after round 1" in capsys.readouterr().err
-        assert [row["round"] for row in metrics(tmp_path / "r")] == [1]
-        assert (tmp_path / "r/privacy.json").exists()
-        assert not list((tmp_path / "r").rglob("secrets*"))
 
 
 def test_resume_starts_where_there_is_nothing_and_changes_nothing_of_a_finished_run(

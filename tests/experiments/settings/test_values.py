@@ -125,7 +125,7 @@ def test_what_may_change_when_a_run_goes_on_is_this_and_nothing_else():
     """Speed and output; not how secrets are made, what is recorded, or what is sent."""
     assert set(FREE) == {
         "sweep.", "engine.", "output", "logger", "run.directory", "run.resume", "run.extend", "run.trust_code", "run.accept_copy",
-        "run.allow_version_change", "run.log", "run.metrics_port", "run.health_seconds", "population.max_clients_per_node",
+        "run.allow_version_change", "run.log", "run.metrics_port", "population.max_clients_per_node",
         "population.unready_nodes",
     }  # fmt: skip
     for override in ("run.reproducible=true", "run.unprotected_metrics=true", "compression.value_type=int8"):
