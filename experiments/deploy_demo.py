@@ -9,7 +9,6 @@ It trains two epochs of six rounds. The eight epochs of `make run`, 176 rounds, 
     'overrides="population.cohort_size=64 population.epochs=8 optimizer.learning_rate=0.3"'
 """
 
-import re
 import sys
 import time
 from dataclasses import dataclass
@@ -33,10 +32,8 @@ from experiments.settings.values import PRINTED, Output
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunStoppedError, SettingError
 from fedmf.setting import setting
-from server.files import packed, write_atomically
 
 TWO_EPOCHS = "population.cohort_size=239 population.epochs=2 optimizer.learning_rate=2"
-_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 _PAUSE = 0.2  # seconds between two looks at the log
 
 
@@ -89,21 +86,16 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
 
 
 def start(loopback: Loopback, bounds: list[int]) -> None:
-    """Start the SuperLink and the nodes, each with its own file of the clients between two of `bounds`."""
+    """Start the SuperLink and the nodes, each of which holds the clients between two of `bounds`."""
     loopback.start_superlink()
     messages.info(f"SuperLink listens on https://127.0.0.1:{loopback.port}")
     for number, (first, end) in enumerate(pairwise(bounds), start=1):
         node = f"node{number}"
-        file = loopback.folder / f"{node}.npz"
-        write_clients(file, first, end)
-        overrides = f"clients={end - first} dataset=by_user_npz dataset.path='{file}' dataset.classes=10"
-        settings = node_settings(overrides)
-        examine(Node.of(settings), settings)  # what `python -m experiments.node_check` does
+        overrides = f"dataset=digits first={first} clients={end - first}"
+        examine(Node(node_settings(overrides)))  # what `python -m experiments.node_check` does
         loopback.register(node)
         loopback.start_supernode(node, overrides)
-        messages.info(
-            f"{node} registered with its own key; it holds {end - first} clients in a file of its own"
-        )
+        messages.info(f"{node} registered with its own key; it holds {end - first} clients")
 
 
 def train(loopback: Loopback, overrides: str, timeout: float) -> None:
@@ -115,7 +107,7 @@ def train(loopback: Loopback, overrides: str, timeout: float) -> None:
     with loopback.log("run").open("rb") as log:
         while True:
             has_ended = process.poll() is not None
-            sys.stderr.buffer.write(_COLOURS.sub(b"", log.read()))
+            sys.stderr.buffer.write(log.read())
             sys.stderr.flush()
             if has_ended:
                 return
@@ -123,16 +115,6 @@ def train(loopback: Loopback, overrides: str, timeout: float) -> None:
             if time.monotonic() > deadline:
                 raise RunStoppedError(f"the demo did not finish within timeout={timeout:g} seconds.")
             time.sleep(_PAUSE)
-
-
-def write_clients(file: Path, first: int, end: int) -> None:
-    """Write the digits clients first .. end - 1 as a by_user_npz file, with one (public) test image as it must have."""
-    dataset = digits.load()
-    own = dataset.clients[first:end]
-    x = np.concatenate([*(examples.x for examples in own), dataset.test.x[:1]])
-    y = np.concatenate([*(examples.y for examples in own), dataset.test.y[:1]])
-    split = np.arange(len(y)) == len(own)
-    write_atomically(file, packed(x=x, y=y, user=np.arange(len(y)), split=split.astype(np.int64)))
 
 
 if __name__ == "__main__":

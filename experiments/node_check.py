@@ -15,7 +15,7 @@ from pathlib import Path
 
 from experiments.cli import command, output
 from experiments.deployment.node import Node, NodeSettings, examine, readiness
-from experiments.settings.data import check_dataset, print_notes
+from experiments.settings.data import arguments, check_dataset, print_notes
 from experiments.settings.log import messages
 from fedmf.errors import FedmfError
 from server.files import write_atomically
@@ -26,9 +26,9 @@ def node_check(settings: NodeSettings) -> None:
     if settings.ready is not None:
         note_readiness(settings, Path(settings.ready))
         return
-    found = examine(Node.of(settings), settings)
+    found = examine(Node(settings))
     try:  # with notes on texts, for which the test lines are read
-        print_notes(Node.of(settings, clients_only=False).dataset)
+        print_notes(Node(settings, clients_only=False).dataset)
     except FedmfError as error:
         messages.info(f"note: the test set, which a node does not need, cannot be used: {error}")
     rows = [(name.replace("_", " "), f"{value}") for name, value in found.items()]
@@ -41,11 +41,9 @@ def node_check(settings: NodeSettings) -> None:
 
 def note_readiness(settings: NodeSettings, file: Path) -> None:
     """Write whether the node is ready into `file`, and print what it is going to say of itself."""
-    node = Node.of(settings)
-    check_dataset(
-        node.arguments, node.model
-    )  # with a mistake there the node could not train either; no data are read
-    why = readiness(node)
+    # With a mistake in the settings the node could not train either. No data are read for this.
+    check_dataset(arguments(settings.dataset), settings.model.name)
+    why = readiness(Node(settings))
     write_atomically(file, b"false" if why else b"true")
     text = (
         f"This node is not ready: {why}. It starts all the same, and says so."

@@ -1,5 +1,6 @@
 """A deployment inside the test process: a grid of several nodes with public keys, without any transport."""
 
+import json
 from functools import cache
 from itertools import count
 from types import SimpleNamespace
@@ -8,13 +9,23 @@ import yaml
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 
 from experiments.deployment import apps
+from experiments.deployment.node import Node, NodeSettings
 from experiments.engines.grid import LocalGrid, call_app
+from experiments.settings.compose import compose
 from fedmf.updates import wire
 from server import gathering
 from server.known_nodes import node_key
 
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
 TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
+
+
+def node_with(given, clients):
+    """Return a node of so many clients of the data set that `given`, keyword arguments of `client.data.load`, describe."""
+    words = [f"dataset.{key}={json.dumps(value)}" for key, value in given.items() if key != "name"]
+    return Node(
+        compose("node_check", [f"clients={clients}", f"dataset={given['name']}", *words], NodeSettings)
+    )
 
 
 def context(run="", **node):

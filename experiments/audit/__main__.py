@@ -11,7 +11,6 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,9 @@ CONCLUSIONS = {
 }
 log = logging.getLogger(__name__)
 
+Row = dict[str, Any]
+"""The finding of one test in one scene, of the product as shipped or with a sabotage, as JSON-ready values."""
+
 
 @dataclass(frozen=True)
 class AuditSettings:
@@ -55,83 +57,50 @@ class AuditSettings:
     output: Output = setting("text", PRINTED)
 
 
-@dataclass(frozen=True)
-class Row:
-    """The finding of one test in one scene, of the product as shipped or with a sabotage."""
+def document_of(rows: Sequence[Row], sabotages: Sequence[Sabotage] = ()) -> dict[str, Any]:
+    """Return an audit as JSON-ready values: its exit code, the sabotages that were put into the pipeline, and all rows."""
+    controls = []
+    for one in sabotages:
+        found = (row["test"] for row in rows if row["sabotage"] == one.name and row["refutes"])
+        caught = list(dict.fromkeys(found))
+        missed = [test for test in one.caught_by if not any(name.startswith(test) for name in caught)]
+        control = {"sabotage": one.name, "sentence": one.sentence, "caught_by": caught, "missed_by": missed}
+        controls.append(control)
+    shipped, code = [row for row in rows if row["sabotage"] == AS_SHIPPED], NOTHING_FOUND
+    if any(row["refutes"] for row in shipped) or any(one["missed_by"] for one in controls):
+        code = REFUTED
+    elif any(row["is_inconclusive"] for row in shipped):
+        code = INCONCLUSIVE
+    return {"code": code, "conclusion": CONCLUSIONS[code], "sabotages": controls, "rows": rows}
 
-    scene: str
-    sabotage: str
-    finding: Finding
 
-
-@dataclass(frozen=True)
-class Report:
-    """All rows of an audit, and the sabotages that were put into the pipeline."""
-
-    rows: Sequence[Row]
-    sabotages: Sequence[Sabotage] = ()
-
-    def caught_by(self, sabotage: Sabotage) -> list[str]:
-        """Return the tests that refuted a pipeline with this sabotage."""
-        found = (row.finding for row in self.rows if row.sabotage == sabotage.name)
-        return list(dict.fromkeys(finding.test for finding in found if finding.refutes))
-
-    def missed(self, sabotage: Sabotage) -> list[str]:
-        """Return the tests that must have caught a sabotage and did not."""
-        caught = self.caught_by(sabotage)
-        return [test for test in sabotage.caught_by if not any(name.startswith(test) for name in caught)]
-
-    @property
-    def code(self) -> int:
-        """The exit code."""
-        shipped = [row.finding for row in self.rows if row.sabotage == AS_SHIPPED]
-        if any(finding.refutes for finding in shipped) or any(map(self.missed, self.sabotages)):
-            return REFUTED
-        return INCONCLUSIVE if any(finding.is_inconclusive for finding in shipped) else NOTHING_FOUND
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the audit as JSON-ready values."""
-        rows = [
-            {"scene": row.scene, "sabotage": row.sabotage}
-            | asdict(row.finding)
-            | {"verdict": row.finding.verdict}
-            for row in self.rows
-        ]
-        sabotages = [
-            {"sabotage": one.name, "sentence": one.sentence}
-            | {"caught_by": self.caught_by(one), "missed_by": self.missed(one)}
-            for one in self.sabotages
-        ]
-        conclusion = CONCLUSIONS[self.code]
-        return {"code": self.code, "conclusion": conclusion, "sabotages": sabotages, "rows": rows}
-
-    def print_text(self) -> None:
-        """Print the tables and the conclusion."""
-        shipped = [(row.scene, row.finding) for row in self.rows if row.sabotage == AS_SHIPPED]
-        output.print_table(
-            "The product as shipped",
-            {name: {} for name in ("scene", "test", "observed", "limit", "where", "verdict")},
-            [
-                (
-                    scene,
-                    one.test,
-                    f"{one.quantity} {one.observed:.4g}",
-                    f"{one.limit:.4g}",
-                    one.where,
-                    one.verdict,
-                )
-                for scene, one in shipped
-            ],
-        )
-        output.print_table(
-            "Sabotaged on purpose",
-            {name: {} for name in ("sabotage", "caught by", "missed by")},
-            [
-                (one.name, ", ".join(self.caught_by(one)), ", ".join(self.missed(one)))
-                for one in self.sabotages
-            ],
-        )
-        print(CONCLUSIONS[self.code])
+def print_text(document: dict[str, Any]) -> None:
+    """Print the tables and the conclusion of an audit."""
+    output.print_table(
+        "The product as shipped",
+        {name: {} for name in ("scene", "test", "observed", "limit", "where", "verdict")},
+        [
+            (
+                row["scene"],
+                row["test"],
+                f"{row['quantity']} {row['observed']:.4g}",
+                f"{row['limit']:.4g}",
+                row["where"],
+                row["verdict"],
+            )
+            for row in document["rows"]
+            if row["sabotage"] == AS_SHIPPED
+        ],
+    )
+    output.print_table(
+        "Sabotaged on purpose",
+        {name: {} for name in ("sabotage", "caught by", "missed by")},
+        [
+            (one["sabotage"], ", ".join(one["caught_by"]), ", ".join(one["missed_by"]))
+            for one in document["sabotages"]
+        ],
+    )
+    print(document["conclusion"])
 
 
 def audit(settings: AuditSettings) -> None:
@@ -148,13 +117,12 @@ def audit(settings: AuditSettings) -> None:
     for sabotage in sabotages:
         with sabotage.patches():
             rows += control(sabotage, settings.seed)
-    report = Report(rows, sabotages)
+    document = document_of(rows, sabotages)
     directory.mkdir(parents=True)
-    document = report.as_document()
     RunDirectory(directory).write_json("audit.json", document)
-    output.show(settings.output, document, report.print_text)
-    if report.code:
-        sys.exit(report.code)
+    output.show(settings.output, document, lambda: print_text(document))
+    if document["code"]:
+        sys.exit(document["code"])
 
 
 def product(mechanisms: Sequence[str], seed: int) -> Iterator[Row]:
@@ -184,7 +152,8 @@ def control(sabotage: Sabotage, seed: int) -> Iterator[Row]:
 def found_in(scene: str, sabotage: str, findings: Iterable[Finding]) -> list[Row]:
     """Return the rows of a scene, and log that it is done."""
     log.info("%s, %s: done", scene, sabotage)
-    return list(map(partial(Row, scene, sabotage), findings))
+    about = {"scene": scene, "sabotage": sabotage}
+    return [about | asdict(finding) | {"verdict": finding.verdict} for finding in findings]
 
 
 def chosen(names: str | Sequence[str]) -> list[Sabotage]:

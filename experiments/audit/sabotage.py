@@ -4,9 +4,10 @@ Five controls belong to the command. Each must be caught by the tests that it na
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -37,14 +38,10 @@ class Sabotage:
 @contextmanager
 def patched(*replacements: tuple[object, str, Any]) -> Iterator[None]:
     """Set each (object, attribute) to a value for the block, and put back what was there."""
-    before = [(owner, name, vars(owner)[name]) for owner, name, _ in replacements]
-    try:
+    with ExitStack() as stack:
         for owner, name, value in replacements:
-            setattr(owner, name, value)
+            stack.enter_context(mock.patch.object(owner, name, value))
         yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)
 
 
 def scaled_noise(factor_at: Callable[[Plan, int, int], float]) -> AbstractContextManager[None]:

@@ -5,7 +5,7 @@ only what clients hold: a known vector in place of data, which goes through clip
 bounded sum, the noise and the server optimizer like any other update.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,8 +33,8 @@ from fedmf.updates.vectors import Vector
 from server import strategy
 from server.checkpoint import Checkpoint
 from server.cohort import SimulatedPopulation, cohort_indices
-from server.optimizer import Optimizer, Sgd
-from server.state import Release, ServerState, apply_release, begin_epoch, first_state
+from server.optimizer import Sgd
+from server.state import Release, ServerState, first_state
 
 L2_NORM = 1.0
 INT8_LINF = (
@@ -207,16 +207,6 @@ class KnownTrainer(Trainer):
 
 class Killed(BaseException):
     """Ends a run in the middle of a commit, as a crash of its process would."""
-
-
-def replayed(plan: Plan, optimizer: Optimizer, start: Vector, releases: Sequence[Release]) -> list[Vector]:
-    """Return the models that follow from a first one and public releases alone, without any secret."""
-    state = first_state(plan, start, SecretKey.reproducible(0))
-    models = [start]
-    for release in releases:
-        state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
-        models.append(state.model)
-    return models
 
 
 class Run:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from flwr.app import ConfigRecord, Context, Message
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
@@ -25,7 +25,6 @@ from experiments.deployment.node import (
     READY,
     Node,
     answer_other_code,
-    answer_query,
     asked_digest,
     node_settings,
     read_readiness,
@@ -77,8 +76,10 @@ def query(message: Message, context: Context) -> Message:
     prepare()
     if reply := refused(message):
         return reply
-    is_ready = read_readiness(context.node_config.get(READY))
-    return answer_query(node_of(context), message, is_ready=is_ready)
+    node, is_ready = node_of(context), read_readiness(context.node_config.get(READY))
+    claim = {} if is_ready is None else {wire.READY: is_ready}
+    answer = ConfigRecord({wire.CLIENTS: node.settings.clients, **claim, **asked_digest(node, message)})
+    return Message(RecordDict({wire.HELD: answer}), reply_to=message)
 
 
 def prepare() -> None:
@@ -125,7 +126,7 @@ def run_settings(overrides: str) -> Settings:
 
 def node_of(context: Context) -> Node:
     """Return the node of this process, as its operator started it."""
-    return Node.of(node_settings(context.node_config.get(OVERRIDES)))
+    return Node(node_settings(context.node_config.get(OVERRIDES)))
 
 
 def reply_to(message: Message, context: Context) -> Message:
@@ -193,10 +194,10 @@ def _trainer(run: Settings, node: Node) -> Trainer:
     """
     model = run.model
     if model.start is not None:
-        if node.start is None:
+        if node.settings.model.start is None:
             raise SettingError(
                 "the run begins from a file (model.start), and this node was started without a copy of it; add "
                 "model.start=FILE to its --node-config."
             )
-        model = replace(model, start=node.start)
+        model = replace(model, start=node.settings.model.start)
     return Trainer(build_model(model, node.dataset, run.seed), run.client)

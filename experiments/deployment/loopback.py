@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -37,7 +36,7 @@ WARM = (sys.executable, "-m", "experiments.deployment.warm", UNTIL_EOF)
 _GRACE = 20.0  # seconds for a process to end by itself
 
 
-class Loopback:
+class Loopback(contextlib.AbstractContextManager["Loopback"]):
     """The processes of one deployment: a context, at whose end all are stopped and the folder is removed."""
 
     def __init__(self) -> None:
@@ -52,10 +51,6 @@ class Loopback:
         self._box_key = make_box_key(self.folder / "server.box")
         self.port = free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-
-    def __enter__(self) -> Self:
-        """Return the deployment, in which nothing runs yet."""
-        return self
 
     def __exit__(self, *error: object) -> None:
         """End every process and remove the folder; other interrupts wait until that is done."""
@@ -148,9 +143,8 @@ class Loopback:
             check=False,
         )
         if done.returncode:
-            said = done.stdout[-2000:]
             raise RunStoppedError(
-                f"{program} {' '.join(map(str, arguments))} ended with {done.returncode}: {said}"
+                f"{program} {' '.join(map(str, arguments))} ended with {done.returncode}: {done.stdout[-2000:]}"
             )
         return done.stdout
 

@@ -6,7 +6,7 @@ The overrides are those of `python -m experiments.node_check`, which its operato
 
 import json
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -69,42 +69,20 @@ class NodeSettings:
 
     def __post_init__(self) -> None:
         check_none_held_out(self.dataset)
+        check_at_least("clients", self.clients, 1)
+        check_at_least("first", self.first, 0)
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node's data set and which of its clients are the node's: `clients` of them from number `first` on.
+    """A node's data set, of which `settings.clients` clients from number `settings.first` on are the node's.
 
-    `model` is the name of the model in the node's own settings, which texts follow.
-
-    `clients` is what the node declares. It does not depend on whether the data can be loaded: a client whose
-    data cannot be takes part with a zero update, as the privacy theorem needs. `start` is the node's own copy of the
-    file that a run names as model.start, None where it has none. With `clients_only`, as in a run, no test set is read.
+    What the node declares does not depend on whether the data can be loaded: a client whose data cannot be takes part with a
+    zero update, as the privacy theorem needs. With `clients_only`, as in a run, no test set is read.
     """
 
-    arguments: dict[str, Any] = field(repr=False)
-    clients: int
-    first: int = 0
-    start: str | None = None
-    model: str | None = None
+    settings: NodeSettings
     clients_only: bool = True
-
-    def __post_init__(self) -> None:
-        check_at_least("clients", self.clients, 1)
-        check_at_least("first", self.first, 0)
-
-    @classmethod
-    def of(cls, settings: NodeSettings, *, clients_only: bool = True) -> "Node":
-        """Return the node that settings of node_check describe."""
-        model = settings.model
-        return cls(
-            arguments(settings.dataset),
-            settings.clients,
-            settings.first,
-            model.start,
-            model.name,
-            clients_only,
-        )
 
     @property
     def dataset(self) -> Dataset:
@@ -116,26 +94,28 @@ class Node:
     @cached_property
     def _loaded(self) -> Dataset | Exception:
         """The data set, or why there is none: tried once, for all the clients of a message."""
+        given, model = arguments(self.settings.dataset), self.settings.model.name
         try:
-            return load_dataset(self.arguments, self.model, clients_only=self.clients_only)
+            return load_dataset(given, model, clients_only=self.clients_only)
         except Exception as error:
             return error
 
     def examples_of(self, client_name: str, context: object = None) -> Examples:
         """Return the examples of the client KEY:NUMBER. Raises `DataError` for a number that this node lacks."""
         number = int(client_name.rpartition(":")[2])
-        held = len(self.dataset.clients)
-        if not 0 <= number < self.clients or self.first + number >= held:
+        declared, first, held = self.settings.clients, self.settings.first, len(self.dataset.clients)
+        if not 0 <= number < declared or first + number >= held:
             raise DataError(
-                f"client number {number} is asked for; this node declares {self.clients} clients from number "
-                f"{self.first} of a data set that holds {held}."
+                f"client number {number} is asked for; this node declares {declared} clients from number "
+                f"{first} of a data set that holds {held}."
             )
-        return self.dataset.clients[self.first + number]
+        return self.dataset.clients[first + number]
 
     def digest(self, key: SecretKey) -> str:
         """Return a digest under `key` of who the node's clients are, in order; "" where the data cannot be loaded."""
+        first = self.settings.first
         try:
-            return digest_clients(self.dataset.clients, key, self.first, self.first + self.clients)
+            return digest_clients(self.dataset.clients, key, first, first + self.settings.clients)
         except (Exception, SystemExit):  # what a node declares must not fail with its data
             return ""
 
@@ -148,19 +128,20 @@ def asked_digest(node: Node, message: Message) -> dict[str, str]:
     return {wire.DIGEST: node.digest(SecretKey(bytes(question[wire.DIGEST_KEY])))}  # type: ignore[arg-type]
 
 
-def examine(node: Node, settings: NodeSettings) -> dict[str, Any]:
+def examine(node: Node) -> dict[str, Any]:
     """Return what `node` holds, every client of it read once. Raises `DataError` for data that would be zeroed.
 
     The parameters of the model are not counted where none is given for texts.
     """
-    held = len(node.dataset.clients) - node.first
-    if held < node.clients:
+    settings = node.settings
+    held = len(node.dataset.clients) - settings.first
+    if held < settings.clients:
         raise DataError(
-            f"clients is {node.clients}, but from first={node.first} on the data set holds {max(held, 0)}; "
+            f"clients is {settings.clients}, but from first={settings.first} on the data set holds {max(held, 0)}; "
             "what is declared and not there takes part with zero updates."
         )
     sizes = [
-        len(node.examples_of(f":{number}")) for number in range(node.clients)
+        len(node.examples_of(f":{number}")) for number in range(settings.clients)
     ]  # looks at all their values
     counted = {}
     if node.dataset.task != NEXT_TOKEN or settings.model.name != UNGIVEN:
@@ -169,7 +150,7 @@ def examine(node: Node, settings: NodeSettings) -> dict[str, Any]:
     return {
         "dataset": node.dataset.name,
         "unit": node.dataset.unit,
-        "clients": node.clients,
+        "clients": settings.clients,
         "clients_in_the_data_set": len(node.dataset.clients),
         "examples": sum(sizes),
         "examples_of_the_smallest_client": min(sizes),
@@ -209,12 +190,13 @@ def readiness(node: Node) -> str:
     both have as many. An operator who leaves a person out of the file must declare one client less: a file that
     is short makes the node not ready. Where the server's policy is to wait, no release depends on the claim at all.
     """
+    declared, first = node.settings.clients, node.settings.first
     try:
-        held = len(node.dataset.clients) - node.first
+        held = len(node.dataset.clients) - first
     except (Exception, SystemExit) as error:  # whatever a custom loader raises
         return f"its data cannot be loaded: {str(error).removesuffix('.') or type(error).__name__}"
-    if held < node.clients:
-        return f"it declares {node.clients} clients, and from number {node.first} on its data hold {max(held, 0)}"
+    if held < declared:
+        return f"it declares {declared} clients, and from number {first} on its data hold {max(held, 0)}"
     return ""
 
 
@@ -227,16 +209,6 @@ def read_readiness(file: object) -> bool | None:
     except (OSError, ValueError) as error:
         log.error("ready is %s, which cannot be read (%s); the node counts as not ready", file, error)
         return False
-
-
-def answer_query(node: Node, message: Message, *, is_ready: bool | None = None) -> Message:
-    """Return how many clients the node holds, as its operator declared it, and a digest of who they are.
-
-    `is_ready` is what was found when the node started, None where no check was made.
-    """
-    claim = {} if is_ready is None else {wire.READY: is_ready}
-    answer = ConfigRecord({wire.CLIENTS: node.clients, **claim, **asked_digest(node, message)})
-    return Message(RecordDict({wire.HELD: answer}), reply_to=message)
 
 
 def answer_other_code(message: Message) -> Message:

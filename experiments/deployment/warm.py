@@ -30,7 +30,6 @@ from importlib.metadata import entry_points
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
 
 import experiments  # noqa: F401  the environment, before any numeric library
 from server.files import write_atomically
@@ -46,9 +45,9 @@ _ASKING = """\
 import json, os, socket, sys
 link = socket.socket(socket.AF_UNIX)
 link.connect({address!r})
-told = json.dumps([{name!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-socket.send_fds(link, [len(told).to_bytes(8, "big")], [0, 1, 2])
-link.sendall(told)
+told = json.dumps([{name!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]) + "\\n"
+socket.send_fds(link, [b"streams"], [0, 1, 2])
+link.sendall(told.encode())
 code = link.recv(1)
 sys.exit(code[0] if code else 1)
 """
@@ -63,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     import_all()
     gc.collect()
     gc.freeze()  # the garbage collector of a fork then leaves the pages of what is here now shared
-    tasks: list[BaseProcess] = []
+    tasks: dict[BaseProcess, socket.socket] = {}  # and the program that asked for each
     with tasks_socket() as (listener, folder):
         environment = {
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds; Flower's own is 1
@@ -75,16 +74,18 @@ def main(arguments: Sequence[str]) -> int:
             signal.signal(number, lambda number, _: program.send_signal(number))
         try:
             while program.poll() is None:
-                ready, _, _ = select.select([listener, *inputs], [], [], _LOOK)
+                ended = [task.sentinel for task in tasks]
+                ready, _, _ = select.select([listener, *inputs, *ended], [], [], _LOOK)
                 if listener in ready:
-                    tasks += begin(listener)
+                    begin(listener, tasks)
                 if sys.stdin in ready:
                     inputs = []
                     program.terminate()
-                tasks = [task for task in tasks if not has_ended(task)]
+                for task in [task for task in tasks if task.exitcode is not None]:
+                    answer(tasks.pop(task), task)
         finally:
             program.terminate()  # it does nothing to one that has ended
-            end(tasks)
+            end(list(tasks))
     return program.returncode if program.returncode >= 0 else 128 - program.returncode
 
 
@@ -117,24 +118,25 @@ def tasks_socket() -> Iterator[tuple[socket.socket, Path]]:
         yield listener, folder
 
 
-def begin(listener: socket.socket) -> list[BaseProcess]:
-    """Return the fork that runs the task of the next program which asks; none where no process can begin."""
+def begin(listener: socket.socket, tasks: dict[BaseProcess, socket.socket]) -> None:
+    """Add the fork that runs the task of the next program which asks to `tasks`; log where no process can begin."""
     link, _ = listener.accept()
     task = multiprocessing.get_context("fork").Process(target=run_task, args=(link,))
-    with link:  # the fork has its own: the program that asked ends with it
-        try:
-            task.start()
-        except OSError as error:  # the program that asked ends with 1, and Flower answers for it
-            log.error("a task could not be begun: %s", error)
-            return []
-    return [task]
+    try:
+        task.start()
+        tasks[task] = link
+    except OSError as error:
+        link.close()  # the program that asked ends with 1, and Flower answers for it
+        log.error("a task could not be begun: %s", error)
 
 
-def has_ended(task: BaseProcess) -> bool:
-    """Return whether a task has ended, and log a signal that ended it."""
-    if task.exitcode is not None and task.exitcode < 0:
-        log.error("a task's process was killed by %s", signal.Signals(-task.exitcode).name)
-    return task.exitcode is not None
+def answer(link: socket.socket, task: BaseProcess) -> None:
+    """Tell the program that asked for a task with which code this has ended, and log a signal that ended it."""
+    code = task.exitcode or 0
+    if code < 0:
+        log.error("a task's process was killed by %s", signal.Signals(-code).name)
+    with link, contextlib.suppress(OSError):  # it may have ended first
+        link.send(bytes([code if 0 <= code < 256 else 1]))
 
 
 def end(tasks: Sequence[BaseProcess]) -> None:
@@ -148,39 +150,24 @@ def end(tasks: Sequence[BaseProcess]) -> None:
         task.join()
 
 
-def run_task(link: socket.socket) -> NoReturn:
-    """Be the program that is asked for through `link`, and answer with its exit code: the whole of a fork."""
-    code = 1
-    try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        link.settimeout(GRACE)
-        length, streams, _, _ = socket.recv_fds(link, 8, 3)
-        with link.makefile("rb") as file:
-            name, arguments, folder, environment = json.loads(file.read(int.from_bytes(length, "big")))
-        link.settimeout(None)
-        threading.Thread(target=end_with, args=(link,), daemon=True).start()
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-        os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(environment)
-        sys.argv = [name, *arguments]
-        fresh_generators()
-        refuse_bundles()
-        (program,) = entry_points(group="console_scripts", name=name)
-        program.load()()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except BaseException:
-        log.exception("a task's process failed")
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            link.send(bytes([code]))
-        os._exit(code)  # without waiting for threads of Flower's
+def run_task(link: socket.socket) -> None:
+    """Be the program that is asked for through `link`: the whole of a fork."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _, streams, _, _ = socket.recv_fds(link, len(b"streams"), 3)
+    with link.makefile("rb") as file:
+        name, arguments, folder, environment = json.loads(file.readline())
+    threading.Thread(target=end_with, args=(link,), daemon=True).start()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [name, *arguments]
+    fresh_generators()
+    refuse_bundles()
+    (program,) = entry_points(group="console_scripts", name=name)
+    program.load()()
 
 
 def end_with(link: socket.socket) -> None:

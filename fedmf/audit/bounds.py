@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom, binomtest
 
-from fedmf.checks import check_below_one, check_non_negative, check_open_unit
+from fedmf.checks import check_below_one, check_open_unit
 from fedmf.errors import SettingError
 
 LARGEST_EPSILON = 50.0  # here randomised response is right with probability 1 in float64: nothing is refuted
@@ -62,7 +62,6 @@ def one_run_p_value(correct: int, guesses: int, canaries: int, *, epsilon: float
 
     (Theirs runs to i = m; beyond v the numerator stays and the denominator grows.) `guesses` is fixed beforehand.
     """
-    check_non_negative("epsilon", epsilon)
     check_below_one("delta", delta)
     if not 0 <= correct <= guesses <= canaries or canaries < 1:
         raise SettingError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr, bdtrc, betainc, chdtr, chdtrc, ndtr, ndtri
+from scipy.special import bdtr, bdtrc, betainc, chdtr, chdtrc, ndtri
 
 from fedmf.mechanisms.arrays import Float64
 
@@ -73,11 +73,6 @@ def smallest(test: str, level: float, parts: Sequence[Part]) -> Finding:
 def two_sided(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Float64:
     """Return twice the smaller of two tail probabilities, at most 1."""
     return np.asarray(np.minimum(1.0, 2 * np.minimum(lower, upper)))
-
-
-def normal_p(z: npt.ArrayLike) -> Float64:
-    """Return the p-values of values that are N(0, 1)."""
-    return np.asarray(2 * ndtr(-np.abs(z)))
 
 
 def chi_square_p(sums_of_squares: npt.ArrayLike, count: int) -> Float64:

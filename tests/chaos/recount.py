@@ -84,7 +84,7 @@ def examine(witness, settings, holds, notes):
 
 def _app(settings, overrides, dimension):
     """Return the honest ClientApp of a node that holds `overrides`."""
-    node = Node.of(node_settings(overrides))
+    node = Node(node_settings(overrides))
     return make_client_app(
         node.examples_of,
         lambda: Trainer(build_model(settings.model, node.dataset, settings.seed), settings.client),

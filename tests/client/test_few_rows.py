@@ -133,7 +133,7 @@ def test_who_needs_a_test_set_is_told_that_there_is_none(tmp_path: Path, form: A
 def test_a_node_is_ready_whatever_number_of_rows_one_of_its_users_has(tmp_path: Path, hers: int) -> None:
     path = given(npz, tmp_path / "data", hers)["path"]
     data = f"clients=6 dataset=by_user_npz dataset.path={path} dataset.classes=3"
-    assert readiness(Node.of(node_settings(data))) == ""
+    assert readiness(Node(node_settings(data))) == ""
 
 
 @pytest.mark.parametrize("form", [npz, csv, csv_of_names])

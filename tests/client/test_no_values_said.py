@@ -14,6 +14,7 @@ from client.data import load
 from client.data.reading import brief, reading, without_values
 from experiments.deployment.node import Node, node_settings, readiness
 from fedmf.errors import DataError
+from nodes import node_with
 
 NAME = "SMITH John 1951-03-02"
 HEAD = "user,label,a,b\n" + "".join(f"u{row % 3},{row % 2},{row},1\n" for row in range(18))
@@ -54,7 +55,7 @@ def test_a_node_that_is_not_ready_quotes_no_row_in_its_log(
     path = tmp_path / "data.csv"
     path.write_text(HEAD + f"{NAME},0,1\n")
     why = readiness(
-        Node.of(node_settings(f"clients=3 dataset=by_user_csv dataset.path={path} dataset.classes=2"))
+        Node(node_settings(f"clients=3 dataset=by_user_csv dataset.path={path} dataset.classes=2"))
     )
     assert why.startswith("its data cannot be loaded: ")
     assert "got 3" in why
@@ -90,7 +91,7 @@ def test_sentences_of_our_own_name_column_and_row_and_no_cell(
     with pytest.raises(DataError, match=words) as raised:
         load("by_user_csv", path=str(path), **settings)  # type: ignore[arg-type]
     assert "SMITH" not in everything(raised.value)
-    why = readiness(Node({"name": "by_user_csv", "path": str(path), **settings}, 3))
+    why = readiness(node_with({"name": "by_user_csv", "path": str(path), **settings}, 3))
     assert "SMITH" not in why
 
 

@@ -15,8 +15,9 @@ import pytest
 
 import small_files
 from client.data import load
-from experiments.deployment.node import Node, readiness
+from experiments.deployment.node import readiness
 from fedmf.errors import DataError
+from nodes import node_with
 
 USERS = range(4)
 HERS = 2
@@ -126,7 +127,7 @@ def test_one_users_rows_change_nothing_for_the_others_and_the_node_is_ready(
     odd.mkdir()
     plain.mkdir()
     given, usual = case(odd, is_odd=True), case(plain, is_odd=False)
-    assert readiness(Node(given, len(USERS))) == ""
+    assert readiness(node_with(given, len(USERS))) == ""
     one, other = load(**given, clients_only=True), load(**usual, clients_only=True)
     assert (one.input_shape, one.classes) == (other.input_shape, other.classes)
     hers = 0 if case is broken_pictures else HERS
@@ -138,7 +139,7 @@ def test_one_users_rows_change_nothing_for_the_others_and_the_node_is_ready(
 
 def test_names_of_labels_without_a_list_need_no_test_row_where_their_number_is_said(tmp_path: Path) -> None:
     given = csv(label=named, hers=4, **FEATURES)(tmp_path, is_odd=False)
-    assert readiness(Node(given, len(USERS))) == ""
+    assert readiness(node_with(given, len(USERS))) == ""
     dataset = load(**given, clients_only=True)
     assert dataset.clients[0].y.tolist() == [0, 1, 0, 1]
     assert any("collected from all rows" in sentence for sentence in dataset.uncovered)
@@ -153,7 +154,7 @@ def test_more_names_than_classes_make_no_node_unready(tmp_path: Path) -> None:
     ]
     (tmp_path / "data.csv").write_text("\n".join(["user,b,label", *held]) + "\n")
     given = {"name": "by_user_csv", "path": str(tmp_path / "data.csv"), "classes": 2, "features": ["b"]}
-    assert readiness(Node(given, 5)) == ""
+    assert readiness(node_with(given, 5)) == ""
     with pytest.raises(DataError, match="client 1"):
         load(**given, clients_only=True).clients[1]
     assert set(load(**given, clients_only=True).clients[0].y.tolist()) == {0, 1}
@@ -188,6 +189,6 @@ def test_a_label_of_no_class_makes_no_node_unready_where_classes_are_not_said(
         held = [f"{who},1,{value}" for who, value in zip(user, y, strict=True)]
         path.write_text("\n".join(["user,b,label", *held]) + "\n")
     given = {"name": f"by_user_{form}", "path": str(path)}
-    assert readiness(Node(given, 5)) == ""
+    assert readiness(node_with(given, 5)) == ""
     with pytest.raises(DataError, match=f"the label {label}"):
         load(**given)

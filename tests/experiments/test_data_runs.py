@@ -90,7 +90,7 @@ def test_the_texts_of_a_node_or_a_table_follow_the_model(tmp_path: Path) -> None
     (tmp_path / "said.csv").write_text("\n".join(["user,said,split", *lines]))
     table = {"name": "by_user_csv", "path": str(tmp_path / "said.csv"), "text": "said", "level": None}
     for model, shape in (("char_lstm", (80,)), ("lstm", (20,)), ("logistic", (20,))):
-        assert Node.of(node_settings(f"{data} model={model}")).dataset.input_shape == shape
+        assert Node(node_settings(f"{data} model={model}")).dataset.input_shape == shape
         assert load_dataset(table, model).input_shape == shape
     wanted = r"dataset\.level is 'words', but model=char_lstm predicts characters"
     with pytest.raises(SettingError, match=wanted):

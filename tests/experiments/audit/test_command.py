@@ -14,8 +14,9 @@ from experiments.audit.__main__ import (
     NOTHING_FOUND,
     REFUTED,
     AuditSettings,
-    Report,
-    Row,
+    document_of,
+    found_in,
+    print_text,
 )
 from experiments.audit.sabotage import CONTROLS, HALF_NOISE
 from experiments.audit.scene import Scene, cohorts, plan_of
@@ -92,11 +93,12 @@ def test_a_product_that_is_broken_is_refuted(tmp_path, capsys, small, sabotage):
 )
 def test_exit_codes_follow_from_the_rows_which_people_are_shown(shipped, broken, code, capsys):
     sabotage = CONTROLS[1]
-    report = Report([Row("a scene", AS_SHIPPED, shipped), Row("s", sabotage.name, broken)], [sabotage])
-    assert report.code == code
+    rows = found_in("a scene", AS_SHIPPED, [shipped]) + found_in("s", sabotage.name, [broken])
+    document = document_of(rows, [sabotage])
+    assert document["code"] == code
     missed = [] if broken.refutes else ["residual variance"]
-    assert report.as_document()["sabotages"][0]["missed_by"] == missed
-    report.print_text()
+    assert document["sabotages"][0]["missed_by"] == missed
+    print_text(document)
     printed = capsys.readouterr().out
     for words in (
         "a scene",

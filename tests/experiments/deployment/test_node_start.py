@@ -70,7 +70,7 @@ def test_the_check_says_that_a_node_is_not_ready_and_lets_it_start(tmp_path, cap
     said = capsys.readouterr().out
     assert "not ready: its data cannot be loaded: The data file" in said
     assert said.count(". It starts all the same, and says so.\n") == 1
-    assert not readiness(Node.of(compose("node_check", data, NodeSettings))).endswith(".")
+    assert not readiness(Node(compose("node_check", data, NodeSettings))).endswith(".")
     assert noted(tmp_path, *data, "output=json") == (0, False)
     assert json.loads(capsys.readouterr().out)["ready"] is False
 

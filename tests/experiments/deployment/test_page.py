@@ -7,11 +7,12 @@ import shlex
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 import yaml
 
+from client.data import digits
 from deployments import released, wait_for
-from experiments.deploy_demo import write_clients
 from experiments.deployment.loopback import APP, BIN, WARM, Loopback, free_port
 from experiments.deployment.node import largest_request
 from experiments.run_files.reader import is_finished
@@ -106,6 +107,16 @@ class Site(Loopback):
 
     def environment(self, name):
         return {**super().environment(name), "FEDMF_STATE": f"{self.folder}/counter"}
+
+
+def write_clients(file, first, end):
+    """Write the digits clients first .. end - 1 as a by_user_npz file, with one test image as it must have."""
+    dataset = digits.load()
+    own = dataset.clients[first:end]
+    x = np.concatenate([*(examples.x for examples in own), dataset.test.x[:1]])
+    y = np.concatenate([*(examples.y for examples in own), dataset.test.y[:1]])
+    split = (np.arange(len(y)) == len(own)).astype(np.int64)
+    np.savez(file, x=x, y=y, user=np.arange(len(y)), split=split)
 
 
 @pytest.mark.deployment

@@ -322,8 +322,8 @@ def test_client_and_server_derive_the_same_bounds_rotation_and_mask_probability(
 
 def test_a_node_has_its_own_clients_only_and_its_check_refuses_what_is_declared_beyond():
     config = node_settings(f"clients=7 first=5 {DATA}")
-    node = Node.of(config)
-    found = examine(node, config)
+    node = Node(config)
+    found = examine(node)
     assert (found["clients"], found["clients_in_the_data_set"]) == (7, 12)
     np.testing.assert_array_equal(node.examples_of("key:2").x, node.dataset.clients[7].x)
     for number in (7, -1):
@@ -331,7 +331,7 @@ def test_a_node_has_its_own_clients_only_and_its_check_refuses_what_is_declared_
             node.examples_of(f"key:{number}")
     config = node_settings(f"clients=8 first=5 {DATA}")
     with pytest.raises(DataError, match="holds 7"):
-        examine(Node.of(config), config)
+        examine(Node(config))
     with pytest.raises(SettingError, match="--node-config"):
         node_settings(None)
 
@@ -341,7 +341,7 @@ def test_a_node_takes_no_look_at_the_test_set_and_its_operator_is_told_of_it(tmp
     x = np.where(held["split"][:, None] == 1, np.nan, held["x"])
     path = small_files.npz(tmp_path / "data.npz", x=x)
     settings = node_settings(f"clients=3 dataset=by_user_npz dataset.path={path}")
-    node = Node.of(settings)
+    node = Node(settings)
     np.testing.assert_array_equal(node.examples_of("key:1").y, held["y"][6:11])
     assert len(node.dataset.test) == 1
     node_check(settings)
