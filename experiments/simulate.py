@@ -32,7 +32,8 @@ def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
 
     Of a sweep's job, which has a `name`, one line tells how good its model is, whenever it finished.
     """
-    from experiments.cli.result import score_text, show
+    from experiments.cli.result import show
+    from experiments.pages.wording import text_of
     from experiments.run_files.reader import read_run
     from experiments.session.session import simulate
 
@@ -42,7 +43,10 @@ def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
     is_new, run = simulate(settings, directory, name), read_run(directory)
     chosen = settings.run.optimized_metric
     if name and settings.output != "json":
-        print(f"{name}: {chosen or 'accuracy'} {score_text(run, chosen or 'accuracy')}", flush=True)
+        print(
+            f"{name}: {chosen or 'accuracy'} {text_of(chosen or 'accuracy', run.summary.get(chosen or 'accuracy'))}",
+            flush=True,
+        )
     elif is_new or settings.output == "json":
         show(settings.output, run)
     return None if chosen is None else run.score(chosen)

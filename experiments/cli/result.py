@@ -1,11 +1,10 @@
 """What a finished run did, printed on stdout: a table, three lines on its privacy, and where its page lies."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from experiments.cli import output
-from experiments.pages.wording import bound, holds_for, times_less
+from experiments.pages.wording import bound, holds_for, text_of, times_less
 from experiments.run_files.directory import PRIVACY, REPORT
 from experiments.run_files.reader import Run
 from experiments.settings.values import Output
@@ -21,14 +20,6 @@ def show(form: Output, run: Run) -> None:
     output.print_table("Result", {}, rows(run), title_justify="left")
     for line in statement_lines(run):
         output.console().print(line, markup=False, soft_wrap=True)  # lines are searched for
-
-
-def score_text(run: Run, metric: str) -> str:
-    """Return the last model's value of `metric` as people read it: a share as a percentage."""
-    value = run.score(metric)
-    if math.isnan(value):
-        return "–"
-    return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
 
 
 def statement_lines(run: Run) -> tuple[str, str, str]:
@@ -62,9 +53,12 @@ def _claim(privacy: dict[str, Any]) -> str:
 def rows(run: Run) -> Iterator[tuple[str, str]]:
     """Yield what a run came to, as names and values."""
     figures = run.summary
-    yield "accuracy", f"{score_text(run, 'accuracy')} on {figures['test_examples']:,} test examples"
+    yield (
+        "accuracy",
+        f"{text_of('accuracy', figures.get('accuracy'))} on {figures['test_examples']:,} test examples",
+    )
     for name in ("loss", *run.further_metrics):
-        yield name, score_text(run, name)
+        yield name, text_of(name, figures.get(name))
     yield "rounds", f"{figures['rounds']:,} in {counted(figures['epochs'])}"
     yield "clients", f"{figures['clients']:,}, of which {figures['cohort_size']:,} a round"
     yield "parameters", f"{figures['parameters']:,}"

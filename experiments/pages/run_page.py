@@ -62,7 +62,13 @@ def run_page(run: Run) -> Page:
         Section("The privacy statement field by field", table=table_of([run.privacy], PRIVACY)),
         *attendance_sections(run),
         *provenance_sections(run),
-        settings_section(run.config),
+        Section(
+            f"Settings ({CONFIG})",
+            [
+                "Of absolute paths the last part is shown."
+            ],  # the page is shown to others; the file stays as it is
+            verbatim=to_yaml(without_folders(run.config)),
+        ),
     ]
     rounds, cohort, clients = (number(run.summary.get(key)) for key in ("rounds", "cohort_size", "clients"))
     model, data = run.config["model"]["name"], run.config["dataset"]["name"]
@@ -223,12 +229,6 @@ def provenance_sections(run: Run) -> list[Section]:
     )
     table = table_of(sessions, PROVENANCE)
     return [Section("With what, when and where it ran", [words], table=table)] if sessions else []
-
-
-def settings_section(config: Mapping[str, Any]) -> Section:
-    """Return the settings, of absolute paths only the last part: a page is shown to others; the file stays as it is."""
-    yaml = to_yaml(without_folders(config))
-    return Section(f"Settings ({CONFIG})", ["Of absolute paths the last part is shown."], verbatim=yaml)
 
 
 def without_folders(value: Any) -> Any:
