@@ -40,12 +40,6 @@ class Exits(Linear):
         sys.exit(0)
 
 
-class NoForward(nn.Module):
-    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(64, classes)
-
-
 class NotANumber(Linear):
     def forward(self, x):
         return super().forward(x) / 0 * 0
@@ -62,11 +56,6 @@ class FewOutputs(Linear):
     outputs = 5
 
 
-class OneOutput(Linear):
-    def forward(self, x):
-        return super().forward(x)[:, 0]
-
-
 class WrongInput(Linear):
     def forward(self, x):
         return self.linear(x.flatten(1)[:, :-1])
@@ -80,12 +69,6 @@ class KeywordNeeded(Linear):
 class Pair(Linear):
     def forward(self, x):
         return super().forward(x), x
-
-
-class Double(Linear):
-    def __init__(self, input_shape, classes):
-        super().__init__(input_shape, classes)
-        self.double()
 
 
 class DoubleEmbedding(nn.Module):
@@ -125,12 +108,6 @@ class AllFrozen(Linear):
     def __init__(self, input_shape, classes):
         super().__init__(input_shape, classes)
         self.requires_grad_(False)
-
-
-class Lazy(Linear):
-    def __init__(self, input_shape, classes):
-        super().__init__(input_shape, classes)
-        self.linear = nn.LazyLinear(classes)
 
 
 class OtherInEvaluation(Linear):

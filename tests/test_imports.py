@@ -29,6 +29,8 @@ def note(step):
     loaded[step] = sorted(sys.modules)
 import experiments.simulate
 note("the command before it knows what is asked")
+import experiments.plan
+note("a plan")
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
 settings = compose("config", sys.argv[1:], Settings)
@@ -64,6 +66,7 @@ def loaded(tmp_path_factory):
     ("step", "kept_out"),
     [
         ("the command before it knows what is asked", HEAVY),
+        ("a plan", ("torch", "flwr", "matplotlib", "sklearn", "pandas", "pyarrow")),
         ("a worker process", (*NEVER, "scipy.optimize", "matplotlib", "numba")),
         ("a whole run", NEVER),
     ],

@@ -1,8 +1,6 @@
 """`python -m experiments.plan`, from figures and from the settings of a run: its JSON, its text, and its errors."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -190,18 +188,13 @@ def test_the_plan_is_that_of_the_run(more, planned, capsys, tmp_path):
 
 def test_the_figures_of_its_summary_give_the_same_epsilon_and_noise(planned):
     found = planned(TINY)
-    figures = (
-        f"noise_multiplier={found['noise_multiplier']} linf_over_l2={found['linf_over_l2']} epochs=3 "
-        "keep_probability=0.1 delta=5e-5"
-    )
+    known = f"noise_multiplier={found['noise_multiplier']} linf_over_l2={found['linf_over_l2']}"
+    figures = f"{known} epochs=3 keep_probability=0.1 delta=5e-5"
     again = planned(figures, "dimension=21 cohort_size=8 clients=40")
     assert again["epsilon"] == pytest.approx(found["epsilon"], rel=1e-7)
-    assert set(again) == set(found)
-    apart = {key for key in found if found[key] != again[key]}
+    apart = {key for key in (found | again) if found[key] != again[key]}
     assert apart <= {"unit_of_privacy", "warnings", "not_covered"}
-    unknown = planned(figures)
-    assert unknown["epsilon"] == pytest.approx(found["epsilon"], rel=1e-7)
-    assert unknown["floating_point"] is None  # what rounding adds follows from the dimension
+    assert planned(figures)["floating_point"] is None  # what rounding adds follows from the dimension
 
 
 def test_one_setting_of_a_run_is_enough_and_a_mechanism_does_not_decide(planned):
@@ -213,7 +206,6 @@ def test_one_setting_of_a_run_is_enough_and_a_mechanism_does_not_decide(planned)
     ("overrides", "reason"),
     [
         ("", "give exactly one of them"),
-        ("epsilon=3 epochs=0", "epochs"),
         ("epsilon=3 keep_probability=0.1", "dimension"),
         ("epsilon=3 orders=[1]", "order"),
         (  # as a run of them is an error
@@ -221,7 +213,6 @@ def test_one_setting_of_a_run_is_enough_and_a_mechanism_does_not_decide(planned)
             "to epsilon; it must add at most 0.001",
         ),
         ("epsilon=2 model=mlp", "epsilon is no setting of simulate; did you mean privacy.epsilon?"),
-        ("dimesion=3 clients=9", "dimesion is no setting of plan; did you mean dimension?"),
         (f"{TINY} population.cohort_size=41", "population.cohort_size is 41, but there are only 40 clients"),
         (f"{TINY} privacy.max_epsilon=0.1", "max_epsilon"),
     ],
@@ -231,10 +222,3 @@ def test_mistakes_exit_2_with_one_sentence(overrides, reason, shown):
     assert (code, out, err.count("error: ")) == (2, "", 1)
     assert reason in err
     assert "Traceback" not in err
-
-
-def test_it_imports_no_torch_and_no_flower():
-    code = "import sys, experiments.plan; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"torch", "flwr", "matplotlib", "sklearn", "pandas", "pyarrow"}
-    assert not heavy & set(done.stdout.split())

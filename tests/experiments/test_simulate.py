@@ -11,7 +11,7 @@ from client.parameters import flat_parameters
 from experiments.cli.command import guard
 from experiments.settings.experiment import build as build_experiment
 from fedmf.randomness import PublicSeed
-from runs import command, composed, metrics, model, run, simulate, summary, typed
+from runs import command, composed, contents, metrics, model, run, simulate, summary, typed
 from server.cohort import cohort_indices
 
 pytestmark = pytest.mark.long
@@ -75,10 +75,7 @@ def test_without_noise_mask_and_clipping_the_model_is_that_of_fedavg(tmp_path, r
 @pytest.mark.parametrize("mechanism", ["independent", "optimal"])
 @pytest.mark.parametrize("workload", ["run", "prefix_sum"])
 def test_noise_in_the_released_model_is_what_the_run_says(tmp_path, mechanism, workload):
-    """Clients that learn next to nothing: the model moves by the noise of all epochs, momentum and schedule counted.
-
-    std(final - initial) = sigma ||last row of B|| / (gamma n) with the B of the whole run, not half of it.
-    """
+    """Clients learn next to nothing: std(final - initial) = sigma ||last row of B|| / (gamma n), B of the whole run."""
     run(
         tmp_path / "r", f"mechanism={mechanism}", f"workload={workload}", "model=mlp",
         "population.cohort_size=20", "population.rounds_per_epoch=4", "population.epochs=3",
@@ -100,10 +97,7 @@ def test_noise_in_the_released_model_is_what_the_run_says(tmp_path, mechanism, w
 def test_the_default_run_reaches_what_the_readme_says_and_independent_noise_less(
     tmp_path, mechanism, expected
 ):
-    """Five seeds, with secrets derived from the seed, so that the outcome is always the same.
-
-    Expected from ten other seeds: 94.5 % with a standard error of 0.2 %, and 88.6 % with independent noise.
-    """
+    """Five seeds with secrets derived from them; ten others gave 94.5 % (standard error 0.2 %) and 88.6 %."""
     accuracies = []
     for seed in range(1, 6):
         directory = tmp_path / str(seed)
@@ -115,7 +109,7 @@ def test_the_default_run_reaches_what_the_readme_says_and_independent_noise_less
 
 def test_run_directory_is_that_of_the_contract_and_left_alone_by_another_run(tmp_path, capsys):
     run(tmp_path / "r", *SMALL)
-    before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
+    before = contents(tmp_path / "r")
     assert {path.name for path in (tmp_path / "r").iterdir()} >= CONTRACT
     figures = summary(tmp_path / "r")
     assert set(SUMMARY_KEYS) <= set(figures)
@@ -131,7 +125,7 @@ def test_run_directory_is_that_of_the_contract_and_left_alone_by_another_run(tmp
     capsys.readouterr()
     assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", *SMALL))) == 2
     assert "already holds a run" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()} == before
+    assert contents(tmp_path / "r") == before
 
 
 def test_measured_sizes_are_recorded_on_request_only_and_labelled(tmp_path):
@@ -146,18 +140,17 @@ def test_measured_sizes_are_recorded_on_request_only_and_labelled(tmp_path):
 
 
 def test_reproducible_runs_are_equal_with_any_workers_and_labelled_everywhere(tmp_path, capsys):
+    one, two = tmp_path / "1", tmp_path / "2"
     same = (*SMALL, "run.reproducible=true", "seed=7")
-    for workers in (1, 2):
-        run(tmp_path / str(workers), *same, f"engine.workers={workers}")
-    assert metrics(tmp_path / "1") == metrics(tmp_path / "2")
-    np.testing.assert_array_equal(model(tmp_path / "1"), model(tmp_path / "2"))
-    label = "reproducible, NOT private"
-    assert label in (tmp_path / "1/privacy.json").read_text()
-    assert label in (tmp_path / "1/report.html").read_text()
+    run(one, *same)
     assert "epsilon 8, NOT private" in capsys.readouterr().err
-    simulate(composed(f"run.directory={tmp_path / '3'}", *same))
+    simulate(composed(f"run.directory={two}", *same, "engine.workers=2"))
+    label = "reproducible, NOT private"
     assert label in " ".join(capsys.readouterr().out.split())
-    np.testing.assert_array_equal(model(tmp_path / "1"), model(tmp_path / "3"))
+    assert metrics(one) == metrics(two)
+    np.testing.assert_array_equal(model(one), model(two))
+    assert label in (one / "privacy.json").read_text()
+    assert label in (one / "report.html").read_text()
 
 
 def test_secrets_come_from_the_system_unless_asked_for(tmp_path):
@@ -166,23 +159,10 @@ def test_secrets_come_from_the_system_unless_asked_for(tmp_path):
     np.testing.assert_array_equal(model(a, "model_initial.npz"), model(b, "model_initial.npz"))
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_ray_engine_gives_the_same_model(tmp_path):
-    for engine in ("local", "ray"):
-        options = ("run.reproducible=true", f"engine={engine}", *SMALL[:2], "population.epochs=1")
-        done = command(f"run.directory={tmp_path / engine}", *options, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    np.testing.assert_array_equal(model(tmp_path / "local"), model(tmp_path / "ray"))
-    assert metrics(tmp_path / "local") == metrics(tmp_path / "ray")
-
-
 BAD = {
-    "nosuch=1": "nosuch",
     "privacy.epsilon=null": "exactly one",
     "population.rounds_per_epoch=23": "fits is 22",
     "clipping.l2_norm=null": "clipping.l2_norm",
-    "privacy.max_epsilon=0.1": "max_epsilon",
     "model=lstm": "lstm",
     "engine.workers=0": "engine.workers",
 }
@@ -195,13 +175,6 @@ def test_bad_input_gives_one_sentence_and_writes_nothing(tmp_path, capsys, overr
     assert (error[:7], error.count("\n")) == ("error: ", 1)
     assert BAD[override] in error
     assert not (tmp_path / "r").exists()
-
-
-def test_the_command_exits_2_after_a_mistake_and_leaves_no_folder(tmp_path):
-    done = command("privacy.epsilon=null", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: privacy.epsilon is null")
-    assert not list(tmp_path.iterdir())
 
 
 def test_resuming_nothing_in_particular_is_refused_but_hydras_own_directory_serves(tmp_path, capsys):

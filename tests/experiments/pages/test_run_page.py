@@ -16,7 +16,6 @@ from experiments.pages.run_page import (
     write_report,
 )
 from experiments.run_files.reader import read_run
-from fedmf.errors import RunDirectoryError
 from runs import model, run as simulated
 
 
@@ -162,11 +161,6 @@ def test_warnings_come_first_and_a_private_run_has_none(tmp_path):
     ]
     assert html.rindex('class="warning"') < html.index("<main>")
     assert html.count("<img") == 4
-
-
-def test_an_unfinished_directory_is_an_error(tmp_path):
-    with pytest.raises(RunDirectoryError, match="has not finished"):
-        write_report(written_run.write(tmp_path, summary=None))
 
 
 def test_further_metrics_have_words_a_plot_and_a_word_on_rounds_without_a_value(tmp_path):

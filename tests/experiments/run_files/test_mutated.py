@@ -3,8 +3,6 @@
 import json
 import random
 import shutil
-import sqlite3
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -32,10 +30,7 @@ READ_BY = {
     "provenance.json": ("report", "resume"),
     "model.npz": ("evaluate", "export"),
     "checkpoint/secrets.npz": ("resume",),
-    "checkpoint/run.sqlite": ("resume",),
 }
-COLUMNS = ("release epoch", "release cohort_size", "release digest", "heard client", "heard place", "base document", "base digest",
-           "blob bytes", "blob digest", "blob owner")  # fmt: skip
 OPEN = ("resume",)  # go on with a run that was cut off
 
 
@@ -98,12 +93,6 @@ def mutate(file, choose):
     elif kind < 0.2:
         place = choose.randrange(len(data))
         file.write_bytes(data[:place] + bytes([data[place] ^ 1 << choose.randrange(8)]) + data[place + 1 :])
-    elif file.suffix == ".sqlite":
-        with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-            connection.execute("PRAGMA ignore_check_constraints = ON")
-            table, column = choose.choice(COLUMNS).split()
-            odd = choose.choice(["x", -1, 1e308, b"x", "[]", '{"ledger": 3}', "[" * 9999])
-            connection.execute(f"UPDATE OR REPLACE {table} SET {column} = ?", (odd,))
     elif file.suffix == ".npz":
         with np.load(file) as stored:
             arrays = dict(stored)

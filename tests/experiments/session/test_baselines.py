@@ -56,17 +56,7 @@ def test_a_run_without_epochs_draws_each_cohort_from_all_clients_and_pays_for_ea
     assert_equal(run(tmp_path / "r", *L2, "run.resume=true"), whole)
 
 
-@pytest.mark.parametrize("family", ["sqrt_blt", "honaker_full"])
-def test_a_run_of_another_mechanism_goes_on_bit_for_bit_in_mid_epoch(tmp_path, family: str) -> None:
-    options = (*SMALL, f"mechanism={family}", "population.rounds_per_epoch=3", "optimizer.schedule=step")
-    whole = run(tmp_path / "whole", *options)
-    cut(tmp_path / "r", *options, after=5)
-    assert_equal(run(tmp_path / "r", *options, "run.resume=true"), whole)
-    assert json.loads((whole / "privacy.json").read_text())["mechanism"] == family
-
-
 def test_a_run_whose_rows_are_drawn_again_is_the_run_that_keeps_them(tmp_path, monkeypatch) -> None:
-    """Cut with rows kept, it goes on without; the state that holds none is small."""
     options = (*SMALL, "mechanism=honaker_full", "population.rounds_per_epoch=4", "run.checkpoint_every=1")
     kept = run(tmp_path / "kept", *options)
     cut(tmp_path / "r", *options, after=2)

@@ -16,14 +16,8 @@ from runs import contents, metrics, run
 pytestmark = pytest.mark.long
 
 OPTIONS = (
-    "dataset=custom",
-    "dataset.name=own_models:people",
-    "model=custom",
-    "model.name=own_models:Switched",
-    "population.cohort_size=3",
-    "population.epochs=2",
-    "run.reproducible=true",
-    "output=json",
+    *("dataset=custom", "dataset.name=own_models:people", "model=custom", "model.name=own_models:Switched"),
+    *("population.cohort_size=3", "population.epochs=2", "run.reproducible=true", "output=json"),
 )
 WHY = "ValueError: the secret 42 ("
 SENT = "clients failed and count as zeros"
@@ -51,25 +45,19 @@ def said(capsys):
     ]
 
 
-def test_failures_are_counted_in_the_round_and_at_the_end_with_the_first_reason_and_no_traceback(
-    tmp_path, capsys, turning
+@pytest.mark.parametrize("workers", [1, 2])
+def test_failures_are_counted_in_the_round_and_at_the_end_and_workers_do_not_rehearse(
+    tmp_path, capfd, monkeypatch, turning, workers
 ):
     turning("raising")
-    run(tmp_path / "r", *OPTIONS)
-    first, last = said(capsys)
+    monkeypatch.setenv("OWN_TURN", "raising")  # in workers
+    monkeypatch.setenv("OWN_REHEARSALS", str(tmp_path / "rehearsed"))
+    run(tmp_path / "r", *OPTIONS, f"engine.workers={workers}")
+    first, last = said(capfd)
     assert len(metrics(tmp_path / "r")) == 4
     assert first.startswith(f"round 1: 3 of 3 {SENT}; the first in round 1: {WHY}")
     assert last.startswith(f"12 of 12 {SENT}; the first in round 1: {WHY}")
     assert first.rstrip(")").endswith(f"own_models.py:{own_models.raising.__code__.co_firstlineno + 1}")
-
-
-def test_workers_hand_their_failures_over_and_do_not_rehearse(tmp_path, capfd, monkeypatch):
-    monkeypatch.setenv("OWN_TURN", "raising")
-    monkeypatch.setenv("OWN_REHEARSALS", str(tmp_path / "rehearsed"))
-    run(tmp_path / "r", *OPTIONS, "engine.workers=2")
-    first, last = said(capfd)
-    assert first.startswith(f"round 1: 3 of 3 {SENT}; the first in round 1: {WHY}")
-    assert last.startswith(f"12 of 12 {SENT}; the first in round 1: {WHY}")
     assert set((tmp_path / "rehearsed").read_text().split()) == {str(os.getpid())}
 
 
@@ -77,7 +65,6 @@ def test_workers_hand_their_failures_over_and_do_not_rehearse(tmp_path, capfd, m
 def test_no_file_of_a_run_tells_a_client_that_failed_from_one_that_sent_zeros(
     tmp_path, monkeypatch, capsys, turning, fails
 ):
-    """All bytes of the run directory; clocks stand still and random names repeat."""
     monkeypatch.setattr("time.perf_counter", lambda: 0.0)
     monkeypatch.setattr("experiments.run_files.provenance._now", lambda: "2026-01-01T00:00:00Z")
     monkeypatch.setattr("secrets.token_hex", lambda count=32: "0" * 2 * count)

@@ -17,13 +17,8 @@ from server.cohort import cohort_indices
 pytestmark = pytest.mark.long
 
 MANY = (
-    *("dataset=synthetic", "dataset.clients=1000000000", "population.cohort_size=20"),
-    *(
-        "population.rounds_per_epoch=4",
-        "population.epochs=2",
-        "run.reproducible=true",
-        "run.checkpoint_every=1",
-    ),
+    *("dataset=synthetic", "dataset.clients=1000000000", "population.cohort_size=20", "population.epochs=2"),
+    *("population.rounds_per_epoch=4", "run.reproducible=true", "run.checkpoint_every=1"),
 )
 
 

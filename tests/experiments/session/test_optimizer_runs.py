@@ -1,16 +1,14 @@
 """Whole runs with each server optimizer: cut short anywhere they go on bit for bit, replay included."""
 
-import json
 import sys
 from contextlib import closing
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from crashes import behind_round
+from crashes import behind_round, cut
 from experiments.cli.command import guard
-from runs import SMALL, assert_equal, metrics, model, refused, run, summary
+from runs import SMALL, assert_equal, metrics, refused, run, summary
 from server.checkpoint import Checkpoint
 from server.record import Record
 
@@ -71,25 +69,8 @@ def test_a_run_killed_again_and_again_goes_on_bit_for_bit_with_every_optimizer(t
     assert summary(straight)["rounds"] == 6
 
 
-def test_a_custom_optimizer_that_is_sgd_makes_the_model_of_sgd(tmp_path, own):
-    """End to end: imported, given its settings, stepped, its momentum in the noise."""
-    mine = run(tmp_path / "mine", *SMALL, *CHOICES["custom"])
-    sgd = run(tmp_path / "sgd", *SMALL, "optimizer.learning_rate=0.1", "optimizer.momentum=0.5")
-    np.testing.assert_allclose(model(mine), model(sgd), rtol=1e-5, atol=1e-6)
-    for file in ("privacy.json", "mechanism.json"):
-        assert json.loads((mine / file).read_text()) == json.loads((sgd / file).read_text())
-
-
-def cut_short(directory, *overrides):
-    """Leave a run that was killed after some rounds, in mid-epoch."""
-    with behind_round(Checkpoint, "commit", 5):
-        run(directory, *SMALL, *overrides)
-    assert metrics(directory)
-    return directory
-
-
 def test_a_resume_under_other_code_of_the_same_name_is_refused(tmp_path, monkeypatch, own, capsys):
-    directory = cut_short(tmp_path / "r", *CHOICES["custom"])
+    directory = cut(tmp_path / "r", *SMALL, *CHOICES["custom"])
     write(tmp_path, own, "1.5")
     monkeypatch.delitem(sys.modules, own)
     said = refused(capsys, directory, *SMALL, *CHOICES["custom"], RESUME)
@@ -100,32 +81,13 @@ def test_a_resume_under_other_code_of_the_same_name_is_refused(tmp_path, monkeyp
 
 
 def test_a_base_with_the_state_of_another_optimizer_is_refused(tmp_path, capsys):
-    """Whatever wrote it: names and shapes are looked at before a round is replayed on it."""
-    directory = cut_short(tmp_path / "r", "optimizer=adam")
+    directory = cut(tmp_path / "r", *SMALL, "optimizer=adam")
     with closing(Record(directory / "checkpoint")) as record:
         state, about = record.base()
         shorter = {**state.slots, "v": state.slots["v"][:-1]}
         record.save(replace(state, slots=shorter), about, record.tables())
     said = refused(capsys, directory, *SMALL, "optimizer=adam", RESUME)
     assert "keeps {'m': 'float32 [650]', 'v': 'float32 [649]'}, but this one keeps" in said
-
-
-LEAVING = """
-class Leaving(Mine):
-    def step(self, model, slots, mean, *, progress=0.0):
-        if slots["rounds"] == 4:
-            raise SystemExit(0)
-        return super().step(model, slots, mean)
-"""
-
-
-def test_an_optimizer_that_exits_in_a_later_round_stops_the_run_with_a_word(tmp_path, own, capsys):
-    """An exit with code 0 would look like the end of the run."""
-    write(tmp_path, own, more=LEAVING)
-    leaving = ("optimizer=custom", f"optimizer.name={own}:Leaving", "optimizer.settings={rate: 0.1}")
-    assert guard(lambda: run(tmp_path / "r", *SMALL, *leaving)) == 1
-    assert f"step of {own}:Leaving raised SystemExit: 0" in capsys.readouterr().err
-    assert len(metrics(tmp_path / "r")) == 4
 
 
 def test_a_state_that_overflows_ends_the_run_though_the_model_is_finite(tmp_path, capsys):

@@ -9,7 +9,7 @@ from crashes import cut
 from experiments.run_files.reader import read_config
 from experiments.session.resume import run_settings
 from fedmf.errors import RunDirectoryError, SettingError
-from runs import again, command, composed, contents, metrics, model, run, summary, typed
+from runs import again, composed, contents, metrics, model, run, summary, typed
 
 pytestmark = pytest.mark.long
 
@@ -113,20 +113,9 @@ def test_code_that_only_the_directory_names_is_not_imported_unless_trusted(
 
 
 @pytest.mark.parametrize("call", [RESUME, "run.extend=1"])
-@pytest.mark.parametrize(("given", "said"), [
-    ("seed=abc", "seed is 'abc'; it should be a valid integer"),
-    ("epsilon=3", "epsilon is no setting of simulate; did you mean privacy.epsilon"),
-])  # fmt: skip
-def test_what_was_typed_is_blamed_and_not_what_the_run_recorded(broken, call, given, said):
-    with pytest.raises(SettingError) as refused:
-        run_settings([f"run.directory={broken}", call, given])
-    assert said in str(refused.value)
-
-
-@pytest.mark.parametrize("true", ["yes", "1"])
-def test_every_spelling_of_true_resumes_by_the_runs_settings(broken, true):
-    settings = run_settings([f"run.directory={broken}", f"run.resume={true}"])
-    assert (settings.population.rounds_per_epoch, settings.run.resume) == (3, True)
+def test_what_was_typed_is_blamed_and_not_what_the_run_recorded(broken, call):
+    with pytest.raises(SettingError, match="seed is 'abc'; it should be a valid integer"):
+        run_settings([f"run.directory={broken}", call, "seed=abc"])
 
 
 def test_without_resume_and_in_a_new_directory_overrides_stay_as_they_are(tmp_path, broken):
@@ -138,6 +127,8 @@ def test_without_resume_and_in_a_new_directory_overrides_stay_as_they_are(tmp_pa
         *([new, RESUME, described] for described in ("seed=3", "model=cnn", "+experiment=mnist_cnn")),
     ):
         assert run_settings(overrides) == composed(*overrides)
+    for true in ("yes", "1"):
+        assert run_settings([f"run.directory={broken}", f"run.resume={true}"]).seed == 5
 
 
 def test_a_directory_without_a_run_is_refused_unless_a_new_one_is_described(tmp_path):
@@ -146,7 +137,5 @@ def test_a_directory_without_a_run_is_refused_unless_a_new_one_is_described(tmp_
             asked(tmp_path / "nosuch", *beside)
     with pytest.raises(RunDirectoryError, match=r"nosuch holds no run that run\.extend"):
         run_settings([f"run.directory={tmp_path / 'nosuch'}", "run.extend=1", "seed=0"])
-    done = command("run.directory=nosuch", RESUME, cwd=tmp_path)  # a typo begins no run
-    assert done.returncode == 2
-    assert "nosuch holds no run to go on with" in done.stderr
+    assert typed("run.directory=nosuch", RESUME, cwd=tmp_path) == 2  # a typo begins no run
     assert list(tmp_path.iterdir()) == []

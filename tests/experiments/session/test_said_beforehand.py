@@ -2,14 +2,15 @@
 
 import html
 import json
+from functools import partial
 
 import pytest
 
+import runs
+from crashes import cut
 from experiments import run
 from experiments.settings.experiment import build
 from experiments.settings.recorded import from_yaml, restored
-from runs import composed, simulate
-from server.strategy import FedMF
 
 pytestmark = pytest.mark.long
 
@@ -21,22 +22,10 @@ UNASKED = "warning: an epoch leaves 34 of 40 clients unasked"
 COHORT = "warning: population.cohort_size is 2"
 
 
-def test_it_is_said_again_while_nothing_was_released_and_not_afterwards(tmp_path, capsys, monkeypatch):
-    given = composed(f"run.directory={tmp_path / 'r'}", "run.resume=true", *WASTEFUL)
-    real = FedMF.configure_train
-
-    def configure_train(strategy, server_round, *arguments):
-        if server_round in stops:
-            raise KeyboardInterrupt
-        return real(strategy, server_round, *arguments)
-
-    monkeypatch.setattr(FedMF, "configure_train", configure_train)
+def test_it_is_said_again_while_nothing_was_released_and_not_afterwards(tmp_path, capsys):
     counts = []
-    for stops in ({1}, {2}, set()):  # before the first round, after one released round, to the end
-        try:
-            simulate(given)
-        except KeyboardInterrupt:
-            assert stops
+    for session in (partial(cut, after=0), partial(cut, after=1), runs.run):
+        session(tmp_path / "r", "run.resume=true", *WASTEFUL)
         counts.append(capsys.readouterr().err.count(COHORT))
     assert counts == [1, 1, 0]
 
@@ -55,10 +44,3 @@ def test_python_is_told_too_and_the_report_and_the_record_hold_it(tmp_path, caps
     assert [page.count(sentence) for sentence in recorded] == [1, 1, 1, 1]
     assert epsilon in result.statement  # where the page has them
     assert delta in result.statement
-
-
-def test_a_usual_run_is_told_nothing(tmp_path, capsys):
-    cohort = ("population.cohort_size=80", "population.rounds_per_epoch=null", "dataset.clients=400")
-    run(*WASTEFUL, *cohort, "privacy.noise_multiplier=1", run={"directory": str(tmp_path / "r")})
-    assert "warning" not in capsys.readouterr().err
-    assert "Before the first round" not in (tmp_path / "r/report.html").read_text()

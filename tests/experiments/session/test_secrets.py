@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord
 
-from crashes import Crash
+from crashes import behind_round, cut
 from experiments.engines.grid import LocalGrid
 from experiments.settings.experiment import build
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from leaks import chain, contents, forms, in_files, in_message, leaked
 from runs import SMALL, composed, metrics, run
-from server import strategy
+from server import secret
 from server.checkpoint import Checkpoint
 from server.cohort import cohort_indices
 from server.record import Record
@@ -39,7 +39,6 @@ def keys(cohorts):
 def test_a_task_holds_client_epoch_step_and_mask_key_and_no_message_another_secret(
     tmp_path, monkeypatch, cohorts, keys, alone
 ):
-    """All bytes of all messages of a run are searched, both ways: a task has its own clients' mask keys, nothing else."""
     sent, received, real = [], [], (LocalGrid.push_messages, LocalGrid.pull_messages)
 
     def push(grid, messages):
@@ -75,46 +74,27 @@ def test_a_task_holds_client_epoch_step_and_mask_key_and_no_message_another_secr
         assert leaked(in_message(reply), keys) == set()
 
 
-def crashed_in_round(directory, monkeypatch, number, *options):
-    """Leave a run that died while it asked the clients of a round."""
-    real = strategy.exchange
-
-    def exchange(grid, messages, **kwargs):
-        if messages[0].metadata.group_id == str(number):
-            raise Crash
-        return real(grid, messages, **kwargs)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(strategy, "exchange", exchange)
-        with pytest.raises(Crash):
-            run(directory, *SMALL, *options)
-
-
-def test_no_file_but_the_secret_one_holds_a_key(tmp_path, monkeypatch, keys):
+def test_no_file_but_the_secret_one_holds_a_key(tmp_path, keys):
     """Arrays of .npz files included, text in them too, whatever its encoding."""
-    crashed_in_round(tmp_path / "r", monkeypatch, 3, "run.checkpoint_every=1")
-    found = in_files(tmp_path / "r", keys)
-    assert found == {"secrets.npz": {"epoch 0"}}
+    cut(tmp_path / "r", *SMALL, "run.checkpoint_every=1", after=2)
+    assert in_files(tmp_path / "r", keys) == {"secrets.npz": {"epoch 0"}}
+    digest = secret.read(tmp_path / "r/checkpoint").origin.digest  # of the clients
+    others = [path for path in (tmp_path / "r").rglob("*") if path.is_file() and path.name != secret.FILE]
+    assert not any(digest.encode() in path.read_bytes() for path in others)
     run(tmp_path / "r", *SMALL, "run.checkpoint_every=1", "run.resume=true")
     assert in_files(tmp_path / "r", keys) == {}
 
 
-def test_after_a_resume_over_an_epochs_end_no_older_key_is_left_in_any_file(tmp_path, monkeypatch, keys):
+def test_after_a_resume_over_an_epochs_end_no_older_key_is_left_in_any_file(tmp_path, keys):
     """Killed after the last release of an epoch and before its key gave way; resumed, and killed in the next one."""
-
-    def die(*_):
-        raise Crash
-
-    settle = Checkpoint.settle
-    with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "settle", lambda *a: die() if a[2].round == 3 else settle(*a))
-        with pytest.raises(Crash):
-            run(tmp_path / "r", *SMALL, "run.checkpoint_every=100")
-    assert len(metrics(tmp_path / "r")) == 3
+    rare = (*SMALL, "run.checkpoint_every=100")
+    with behind_round(Checkpoint, "commit", 3):
+        run(tmp_path / "r", *rare)
     assert in_files(tmp_path / "r", keys) == {"secrets.npz": {"epoch 0"}}
     with (tmp_path / "r/checkpoint/secrets.npz").open("rb") as old:
-        crashed_in_round(tmp_path / "r", monkeypatch, 4, "run.checkpoint_every=100", "run.resume=true")
+        cut(tmp_path / "r", *rare, "run.resume=true", after=0)
         assert not any(old.read())
+    assert len(metrics(tmp_path / "r")) == 3
     assert in_files(tmp_path / "r", keys) == {"secrets.npz": {"epoch 1"}}
 
 
