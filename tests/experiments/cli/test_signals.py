@@ -1,6 +1,5 @@
 """Ctrl-C, SIGTERM and a second process: what a run does about other processes, seen from outside."""
 
-import contextlib
 import os
 import re
 import signal
@@ -26,18 +25,17 @@ LONG = (  # minutes: it cannot end by itself before it is told to
 @pytest.fixture
 def launched():
     """Start runs as processes of their own, which end with the test at the latest."""
-    with contextlib.ExitStack() as stack:
+    processes, pipes = [], {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
-        def launch(directory, *options, **kwargs):
-            arguments = [sys.executable, "-m", "experiments.simulate", f"run.directory={directory}", *options]
-            process = subprocess.Popen(
-                arguments, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **kwargs
-            )
-            stack.callback(process.wait)
-            stack.callback(process.kill)  # does nothing to one that has ended
-            return process
+    def launch(directory, *options, **kwargs):
+        arguments = [sys.executable, "-m", "experiments.simulate", f"run.directory={directory}", *options]
+        processes.append(subprocess.Popen(arguments, cwd=ROOT, **pipes, **kwargs))
+        return processes[-1]
 
-        yield launch
+    yield launch
+    for process in processes:
+        process.kill()  # does nothing to one that has ended
+        process.communicate()
 
 
 def wait_for_rounds(directory, count, process):
@@ -48,9 +46,8 @@ def wait_for_rounds(directory, count, process):
         time.sleep(0.05)
 
 
-def ended_by(number, process):
-    """Send a signal and return what the process prints on its way out."""
-    process.send_signal(number)
+def end_of(process):
+    """Return what a process that was told to end prints on its way out."""
     _, error = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "Traceback" not in error
@@ -59,11 +56,14 @@ def ended_by(number, process):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_run_with_130_and_says_how_to_go_on(launched, tmp_path, number):
+def test_a_signal_ends_the_run_with_130_and_a_second_process_is_refused(launched, tmp_path, capsys, number):
     for rounds in (3, 100):
         process = launched(tmp_path / "r", *LONG, f"run.resume={rounds > 3}")
         wait_for_rounds(tmp_path / "r", rounds, process)
-        assert re.search(r"run\.directory=\S+ run\.resume=true", ended_by(number, process))
+        assert guard(lambda: run(tmp_path / "r", *LONG, "run.resume=true")) == 2
+        assert "another process is running" in capsys.readouterr().err
+        process.send_signal(number)
+        assert re.search(r"run\.directory=\S+ run\.resume=true", end_of(process))
     shown = [row["round"] for row in metrics(tmp_path / "r")]
     assert shown == list(range(1, len(shown) + 1))
 
@@ -78,21 +78,11 @@ def test_a_closed_terminal_ends_a_run_with_workers_in_order(launched, tmp_path, 
         os.killpg(process.pid, signal.SIGHUP)
     else:
         process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=300)  # which ends when no process has stderr open any more
-    assert process.returncode == 130
+    error = end_of(process)  # when no process has stderr open any more
     assert "run.resume=true" in error
-    assert not re.search("Traceback|resource_tracker", error)
+    assert "resource_tracker" not in error
     shown = [row["round"] for row in metrics(tmp_path / "r")]
     assert shown == list(range(1, len(shown) + 1))
-
-
-@pytest.mark.slow
-def test_a_second_process_on_a_directory_is_refused(launched, tmp_path, capsys):
-    process = launched(tmp_path / "r", *LONG)
-    wait_for_rounds(tmp_path / "r", 1, process)
-    assert guard(lambda: run(tmp_path / "r", *LONG, "run.resume=true")) == 2
-    assert "another process is running" in capsys.readouterr().err
-    ended_by(signal.SIGTERM, process)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -101,7 +91,8 @@ def test_ctrl_c_while_a_command_is_still_imported_leaves_no_traceback(launched, 
     while not catches(process.pid, signal.SIGTERM):  # Python by itself does not: the handler is ours
         assert process.poll() is None
     assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
-    assert ended_by(number, process) == ""
+    process.send_signal(number)
+    assert end_of(process) == ""
     assert not (tmp_path / "r").exists()
 
 
@@ -110,23 +101,22 @@ import os, signal, sys
 from experiments.cli.command import end_with
 end_with(lambda: os.kill(os.getpid(), signal.SIGHUP) or print("went on") or 0)
 """
+IMPORTED = """
+import os, signal, sys
+sys.argv = ["-m"]
+import experiments
+os.kill(os.getpid(), signal.SIGHUP)
+print("went on")
+"""
 
 
+@pytest.mark.parametrize("program", [ENDS, IMPORTED])
 @pytest.mark.parametrize(("prefix", "code", "out"), [([], 130, ""), (["nohup"], 0, "went on\n")])
-def test_a_closed_terminal_ends_a_command_in_order_and_not_under_nohup(prefix, code, out):
-    command = [*prefix, sys.executable, "-c", ENDS]
+def test_a_closed_terminal_ends_a_command_in_order_and_not_under_nohup(program, prefix, code, out):
+    command = [*prefix, sys.executable, "-c", program]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stdout) == (code, out)
     assert "Traceback" not in done.stderr
-
-
-def test_nohup_holds_while_a_command_is_imported_too():
-    code = (
-        "import sys; sys.argv = ['-m']; import experiments, os, signal; os.kill(os.getpid(), signal.SIGHUP)"
-    )
-    for prefix, end in (([], 130), (["nohup"], 0)):
-        done = subprocess.run([*prefix, sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.DEVNULL)
-        assert done.returncode == end
 
 
 def catches(pid, number):

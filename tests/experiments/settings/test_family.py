@@ -20,31 +20,21 @@ MATRIX = [[1.0]]
 """
 
 
-@pytest.fixture
-def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a module that can be imported, of a family of one's own and something else."""
-    (tmp_path / "mine_of_the_mechanism_tests.py").write_text(MINE)
-    monkeypatch.syspath_prepend(tmp_path)
-    return "mine_of_the_mechanism_tests"
-
-
-def test_a_family_is_found_by_its_name_or_import_path_and_nothing_else_is_one(importable: str) -> None:
-    assert find_family("blt").name == "blt"
-    assert find_family(f"{importable}:FAMILY").name == "mine"
-    for attribute, message in (
-        ("NOTHING", r"mechanism\.name is 'mine_of_the_mechanism_tests:NOTHING', which cannot be imported"),
-        ("MATRIX", r"which is of type list; it must be a fedmf\.mechanisms\.Family"),
-    ):
-        with pytest.raises(SettingError, match=message):
-            find_family(f"{importable}:{attribute}")
-
-
-def test_a_run_with_a_mechanism_of_ones_own_adds_the_noise_of_its_stream(
-    importable: str, tmp_path: Path
+def test_a_mechanism_of_ones_own_is_a_family_and_runs_bit_for_bit_as_the_built_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C^-1 = I: to the last bit the run of `independent`."""
+    (tmp_path / "mine_of_the_mechanism_tests.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    for attribute, message in (
+        ("NOTHING", "cannot be imported"),
+        ("MATRIX", "is of type list; it must be a"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            find_family(f"mine_of_the_mechanism_tests:{attribute}")
     settings = ["population.cohort_size=100", "population.epochs=1", "run.reproducible=true"]
-    own = run(tmp_path / "own", *settings, "mechanism=custom", f"mechanism.name={importable}:FAMILY")
+    named = ["mechanism=custom", "mechanism.name=mine_of_the_mechanism_tests:FAMILY"]
+    own = run(tmp_path / "own", *settings, *named)
     built_in = run(tmp_path / "built_in", *settings, "mechanism=independent")
     assert json.loads((own / "privacy.json").read_text())["mechanism"] == "mine"
     np.testing.assert_array_equal(model(own), model(built_in))

@@ -1,7 +1,6 @@
 """A config.yaml of someone else's, or one with a slip, is refused with one sentence by every command that reads it."""
 
 import shutil
-from copy import deepcopy
 
 import pytest
 import yaml
@@ -11,14 +10,8 @@ from experiments.cli.command import guard
 from experiments.compare import CompareSettings, compare
 from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.settings.compose import compose
-from runs import run
+from runs import SMALL, run
 
-SMALL = (
-    "population.cohort_size=6",
-    "population.rounds_per_epoch=3",
-    "population.epochs=1",
-    "run.reproducible=true",
-)
 VALUES = {
     "an argument that the data decide": ("model.settings", {"input_shape": [1]}, "hold input_shape, which follows"),
     "the same without settings": ("model.classes", 3, "hold classes, which follows"),
@@ -28,10 +21,8 @@ VALUES = {
     "a list as a name": ("model.name", ["logistic"], "names its model"),
     "a list as a data set": ("dataset.name", ["digits"], "names its dataset"),
     "a list as a path": ("dataset.path", [1], "it should be a valid string"),
-    "a mapping as a path": ("dataset.path", {"a": "b"}, "it should be a valid string"),
     "a truth as a path": ("dataset.path", True, "dataset.path is true; it takes neither"),
     "text as a count": ("dataset.examples_per_client", "many", "it should be a valid integer"),
-    "a truth as a count": ("dataset.examples_per_client", True, "examples_per_client is true; it takes neither"),
     "a relative module": ("dataset.name", ".:x", "'.:x', which "),
     "a module of no name": ("dataset.name", ":x", "':x', which "),
     "a number as a group": ("engine", 3, "engine, which must be a mapping"),
@@ -62,10 +53,9 @@ def changed(finished, case):
     if case in TEXTS:
         return TEXTS[case][0]
     path, value, _ = VALUES[case]
-    document = deepcopy(yaml.safe_load((finished / "config.yaml").read_text()))
-    *groups, key = path.split(".")
-    group = document[groups[0]] if groups else document
-    group[key] = value
+    document = yaml.safe_load((finished / "config.yaml").read_text())
+    group, _, key = path.rpartition(".")
+    (document[group] if group else document)[key] = value
     return yaml.safe_dump(document)
 
 
@@ -73,10 +63,10 @@ def changed(finished, case):
 def test_what_a_config_holds_is_refused_with_one_sentence_and_exit_code_2(finished, tmp_path, capsys, case):
     directory = shutil.copytree(finished, tmp_path / "r")
     (directory / "config.yaml").write_text(changed(finished, case))
-    named = (VALUES[case] if case in VALUES else TEXTS[case])[-1]
-    arguments = [f"directory={directory}"]
+    named = {**VALUES, **TEXTS}[case][-1]
+    given = [f"directory={directory}", "trust_code=true"]
     calls = {
-        "evaluate": lambda: evaluate(compose("evaluate", [*arguments, "trust_code=true"], EvaluateSettings)),
+        "evaluate": lambda: evaluate(compose("evaluate", given, EvaluateSettings)),
         "model": lambda: door.load(directory, trust_code=True).model(),
         "plan": lambda: door.load(directory, trust_code=True).plan,
         "resume": lambda: door.resume(directory, trust_code=True),
@@ -87,8 +77,7 @@ def test_what_a_config_holds_is_refused_with_one_sentence_and_exit_code_2(finish
         capsys.readouterr()
         assert guard(call) == 2, command
         said = capsys.readouterr().err
-        assert said.startswith("error: "), (command, said)
-        assert said.count("\n") == 1, (command, said)
+        assert (said[:7], said.count("\n")) == ("error: ", 1), (command, said)
         if command in ("evaluate", "model"):
             assert named in said, (command, said)
 

@@ -3,7 +3,6 @@
 import pytest
 
 from experiments.settings.keys import advising_to_resume, keyed
-from experiments.settings.schema import PopulationSettings
 from experiments.settings.values import at_home
 from fedmf.errors import DataError, ParticipationError, RunStoppedError, SettingError
 from fedmf.participation import rounds_that_fit
@@ -12,37 +11,26 @@ from runs import composed
 
 def test_an_argument_becomes_the_key_and_the_error_keeps_its_type():
     with (
-        pytest.raises(SettingError, match=r"^population\.cohort_size is 0; it must"),
-        keyed("population", PopulationSettings),
-    ):
-        rounds_that_fit(10, 0)
-    with (
-        pytest.raises(ParticipationError, match=r"but there are only 10 clients; at most 10 fits\.$"),
+        pytest.raises(SettingError, match=r"^population\.cohort_size is 0"),
         keyed("population", ("cohort_size",)),
     ):
+        rounds_that_fit(10, 0)
+    with pytest.raises(ParticipationError, match="at most 10 fits"), keyed("population", ("cohort_size",)):
         rounds_that_fit(10, 11)
-    with pytest.raises(SettingError, match=r"^privacy\.epsilon is null"):
-        composed("privacy.epsilon=null")
 
 
 def test_sentences_that_begin_with_no_argument_and_other_errors_stay():
-    for text in ("The file path is wrong", "dataset.path is wrong", "paths is 3", ""):
-        with pytest.raises(DataError) as caught, keyed("dataset", ("path",)):
-            raise DataError(text) from OSError("disk")
-        assert (str(caught.value), type(caught.value.__cause__)) == (text, OSError)
-    with pytest.raises(ValueError, match=r"^epochs is 0$"), keyed("population", PopulationSettings):
-        raise ValueError("epochs is 0")
+    for error in (DataError("The file path is wrong"), ValueError("path is 3")):
+        with pytest.raises(type(error)) as caught, keyed("dataset", ("path",)):
+            raise error from OSError("disk")
+        assert (str(caught.value), type(caught.value.__cause__)) == (str(error), OSError)
 
 
 def test_a_stopped_run_says_once_how_to_resume_it():
     for text in ("too few replies.", "too few replies. Go on with run.resume=true."):
-        with (
-            pytest.raises(RunStoppedError, match=r"^too few replies\. Go on with run\.resume=true\.$"),
-            advising_to_resume(),
-        ):
+        with pytest.raises(RunStoppedError) as caught, advising_to_resume():
             raise RunStoppedError(text)
-    with pytest.raises(DataError, match=r"^no data$"), advising_to_resume():
-        raise DataError("no data")
+        assert str(caught.value) == "too few replies. Go on with run.resume=true."
 
 
 def test_a_tilde_at_the_head_of_a_value_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import warnings
-from types import SimpleNamespace
 
 import pytest
 from flwr.common.logger import FLOWER_LOGGER
@@ -18,28 +17,18 @@ from experiments.datasets import DatasetsSettings
 from experiments.settings import log as json_log
 from json_logs import objects
 
-SMALL = (
-    "dataset=synthetic",
-    "dataset.clients=24",
-    "dataset.features=5",
-    "dataset.classes=3",
-    "population.cohort_size=8",
-    "population.epochs=1",
-)
+SMALL = ("dataset=synthetic", "dataset.clients=24", "dataset.features=5", "population.cohort_size=8",
+         "population.epochs=1")  # fmt: skip
 CHANGING = """\
 import logging
 import multiprocessing
 import torch
 
-class Changes(torch.nn.Module):
-    def __init__(self, features, classes):
-        super().__init__()
-        self.layer = torch.nn.Linear(features, classes)
-
+class Changes(torch.nn.Linear):
     def forward(self, x):
         if multiprocessing.parent_process() is not None:  # in a worker alone
             logging.getLogger("changing").warning("said by a worker")
-        return self.layer(x)
+        return super().forward(x)
 
 def make(input_shape: tuple[int, ...], classes: int) -> torch.nn.Module:
     return Changes(input_shape[0], classes)
@@ -63,17 +52,24 @@ def log(monkeypatch, capsys):
     FLOWER_LOGGER.filters[:] = filters
 
 
-def test_a_record_is_one_object_with_its_run_and_its_traceback_inside(log):
+def test_a_record_a_warning_and_what_ends_a_process_or_thread_are_one_object_each_with_the_traceback(log):
     try:
         raise ValueError("two\nlines")
-    except ValueError:
+    except ValueError as error:
         logging.getLogger("server.strategy").exception("it broke:\n%s", "here")
-    (said,) = log()
-    assert (said["logger"], said["level"], said["message"], said["run"]) == (
+        sys.excepthook(*sys.exc_info())
+        threading.excepthook(threading.ExceptHookArgs((ValueError, error, error.__traceback__, None)))
+    broke, *ends = said = log()
+    assert (broke["logger"], broke["level"], broke["message"], broke["run"]) == (
         "server.strategy", "ERROR", "it broke:\nhere", "7",
     )  # fmt: skip
-    assert said["traceback"].startswith("Traceback (most recent call last):")
-    assert said["traceback"].endswith("ValueError: two\nlines")
+    assert [(end["level"], end["message"]) for end in ends] == [("CRITICAL", "ValueError: two\nlines")] * 2
+    assert all(each["traceback"].startswith("Traceback") for each in said)
+    assert all(each["traceback"].endswith("ValueError: two\nlines") for each in said)
+    warnings.showwarning("careful", UserWarning, "f.py", 3)
+    (said,) = log()
+    assert said["logger"] == "py.warnings"
+    assert "careful" in said["message"]
 
 
 def test_flowers_own_lines_are_objects_once_each_even_of_handlers_made_later(log):
@@ -81,84 +77,44 @@ def test_flowers_own_lines_are_objects_once_each_even_of_handlers_made_later(log
     for text in ("from Flower", "again"):
         FLOWER_LOGGER.handlers[:] = [logging.StreamHandler(sys.stderr)]
         FLOWER_LOGGER.warning(text)
-        assert [(said["logger"], said["level"], said["message"]) for said in log()] == [
-            ("flwr", "WARNING", text)
-        ]
+        (said,) = log()
+        assert (said["logger"], said["level"], said["message"]) == ("flwr", "WARNING", text)
 
 
 def test_a_message_is_itself_and_a_warning_or_an_error_says_that_it_is_one(log, monkeypatch, capsys):
-    levels = (logging.INFO, logging.WARNING, logging.ERROR)
-    for level in levels:
-        json_log.messages.log(level, "a large delta")
+    def say():
+        for level in (logging.INFO, logging.WARNING, logging.ERROR):
+            json_log.messages.log(level, "a large delta")
+
+    say()
     assert [said["level"] for said in log()] == ["INFO", "WARNING", "ERROR"]
     monkeypatch.setenv(json_log.LOG, "text")
-    for level in levels:
-        json_log.messages.log(level, "a large delta")
-    FLOWER_LOGGER.addHandler(logging.StreamHandler(sys.stderr))
-    FLOWER_LOGGER.error("from Flower")
-    said = "a large delta\nwarning: a large delta\nerror: a large delta\nfrom Flower\n"
+    say()
+    said = "a large delta\nwarning: a large delta\nerror: a large delta\n"
     assert capsys.readouterr().err == said
-
-
-def test_a_warning_and_what_ends_a_process_or_a_thread_are_one_object_each(log):
-    warnings.showwarning("careful", UserWarning, "f.py", 3)
-    (said,) = log()
-    assert said["logger"] == "py.warnings"
-    assert "careful" in said["message"]
-    try:
-        raise RuntimeError("the end")
-    except RuntimeError as error:
-        sys.excepthook(*sys.exc_info())
-        threading.excepthook(threading.ExceptHookArgs((RuntimeError, error, error.__traceback__, None)))
-    found = log()
-    assert [(said["level"], said["message"]) for said in found] == [("CRITICAL", "RuntimeError: the end")] * 2
-    assert all("Traceback" in said["traceback"] for said in found)
-
-
-def test_what_flower_copies_to_the_superlink_is_json_too(log, monkeypatch):
-    """It puts a function in the place of the stream's `write`."""
-    copied, write = [], sys.stderr.write
-    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=lambda text: (copied.append(text), write(text))[1],
-                                                       flush=lambda: None))  # fmt: skip
-    json_log.messages.info("said")
-    logging.getLogger("server").error("logged")
-    assert [said["message"] for said in objects("".join(copied))] == ["said", "logged"]
 
 
 def test_a_command_that_the_environment_asks_for_json_logs_as_much_as_it_would_as_text(log, monkeypatch):
     monkeypatch.setattr(logging.root, "level", logging.WARNING)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the handlers are those of the tests
     monkeypatch.setattr(logging.root, "handlers", [])
-    with pytest.raises(SystemExit) as end:
-        command.run(
-            lambda settings: logging.getLogger("a.b").info("said"), "datasets", DatasetsSettings, argv=[]
-        )
-    assert end.value.code == 0
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the handlers are those of the tests
+    with pytest.raises(SystemExit):
+        command.run(lambda _: logging.getLogger("a.b").info("said"), "datasets", DatasetsSettings, argv=[])
     assert [(said["logger"], said["message"]) for said in log()] == [("a.b", "said")]
 
 
 @pytest.mark.long
 def test_the_python_api_writes_json_that_names_the_run(log, tmp_path):
     run_api(*SMALL, "run.log=json", run={"directory": str(tmp_path / "mine")})
-    said = log()
-    assert said
-    assert {entry.get("run") for entry in said} == {"mine"}
+    assert {entry.get("run") for entry in log()} == {"mine"}
 
 
 @pytest.mark.long
 def test_every_line_of_a_run_with_workers_is_an_object_and_stdout_is_its_result(tmp_path):
     """Its model logs a warning in each worker."""
     (tmp_path / "changing.py").write_text(CHANGING)
-    process = runs.command(
-        *SMALL,
-        "run.log=json",
-        "engine.workers=2",
-        "model=custom",
-        "model.name=changing:make",
-        "run.directory=mine",
-        "output=json",
-        cwd=tmp_path,
-    )
+    own = ("model=custom", "model.name=changing:make", "run.directory=mine")
+    process = runs.command(*SMALL, *own, "run.log=json", "engine.workers=2", "output=json", cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout)["rounds"] == 3
     said = objects(process.stderr)

@@ -1,14 +1,11 @@
 """The group `optimizer`: its choices, and what is refused of them."""
 
-import pickle
 import re
-from dataclasses import fields
 
 import pytest
 
 from experiments.settings.experiment import build
 from experiments.settings.optimizer import build_optimizer
-from experiments.settings.recorded import from_yaml, restored, to_yaml
 from experiments.settings.reference import CONF
 from fedmf.errors import SettingError
 from fedmf.mechanisms import of_run
@@ -38,9 +35,6 @@ class Leaving(Signs):
     def __init__(self):
         raise SystemExit(0)
 
-class Abstract(Optimizer):
-    pass
-
 class Counting(Signs):
     def first(self, model):
         self.steps = 0
@@ -49,10 +43,6 @@ class Counting(Signs):
     def step(self, model, slots, mean, *, progress=0.0):
         self.steps += 1
         return model + mean / np.float32(self.steps), {}
-
-class DrawingWhenMade(Signs):
-    def __init__(self):
-        super().__init__(np.random.default_rng().random())
 
 class Changing(Signs):
     def __init__(self, rates):
@@ -65,13 +55,8 @@ class Drawing(Signs):
 def unsaid(rate=0.1):
     return Signs(rate)
 
-def said(rate=0.1) -> Sgd:
-    return Sgd(rate)
-
 def lying() -> Sgd:
     return 3
-
-NUMBER = 3
 """
 
 
@@ -87,46 +72,17 @@ def custom(name, settings="null"):
     return composed("optimizer=custom", f"optimizer.name={name}", f"optimizer.settings={settings}")
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("sgd", Sgd), ("adam", Adam), ("yogi", Yogi), ("adagrad", Adagrad)]
-)
-def test_a_choice_is_the_librarys_optimizer_with_the_keys_of_its_class(name, kind):
-    settings = composed(f"optimizer={name}", "optimizer.learning_rate=0.25", "optimizer.schedule=cosine")
-    optimizer = settings.optimizer
-    assert isinstance(optimizer, kind)
-    assert build_optimizer(optimizer) is optimizer
-    assert {field.name for field in fields(optimizer)} == {"name", *(field.name for field in fields(kind))}
-    assert (optimizer.name, optimizer.learning_rate, optimizer.schedule) == (name, 0.25, "cosine")
-    for each in (settings, custom("a:b", "{rate: 0.5}")):
-        assert restored(from_yaml(to_yaml(each))) == pickle.loads(pickle.dumps(each)) == each
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (["optimizer=adam", "optimizer.beta2=1"], r"optimizer\.beta2 is 1.0; it must lie in \[0, 1\)"),
-        (["optimizer=yogi", "optimizer.tau=0"], r"optimizer\.tau is 0.0; it must be a finite number above 0"),
-        (["optimizer.tau=0.5"], r"Could not override .optimizer\.tau."),
-        (["optimizer.nesterov=true", "optimizer.momentum=0"], r"optimizer\.nesterov is true, but momentum is 0"),
-        (["optimizer=adam", "optimizer.learning_rate=1", "optimizer.weight_decay=1"], r"optimizer\.weight_decay is 1.0"),
-        (["optimizer.name=adam"], "it is chosen as optimizer=NAME, one of sgd, adam, yogi, adagrad, custom"),
-        (["optimizer=custom"], "optimizer.name is missing; give it as optimizer.name=VALUE"),
-    ],
-)  # fmt: skip
-def test_a_setting_that_is_wrong_is_refused(overrides, said):
-    with pytest.raises(SettingError, match=said):
-        composed(*overrides)
+def test_a_choice_is_the_librarys_optimizer_of_that_name():
+    for name, kind in {"sgd": Sgd, "adam": Adam, "yogi": Yogi, "adagrad": Adagrad}.items():
+        assert isinstance(composed(f"optimizer={name}").optimizer, kind)
 
 
 @pytest.mark.parametrize(
     ("attribute", "settings", "said"),
     [
-        ("NUMBER", "null", "does not say that it makes a Optimizer, so that it was not called"),
         ("unsaid", "null", "does not say that it makes a Optimizer, so that it was not called"),
         ("Signs", "{rat: 0.5}", r"rat is 0.5, but .*:Signs does not use it; it takes rate"),
-        ("Signs", "{name: a}", "hold name, which is no argument of its own"),
         ("Leaving", "null", r"which raised SystemExit when it was made \(0\)"),
-        ("Abstract", "null", "which raised TypeError when it was made"),
         ("lying", "null", "which made a int, no Optimizer"),
     ],
 )
@@ -140,7 +96,6 @@ def test_what_is_no_optimizer_is_refused(mine, attribute, settings, said):
     [
         ("Drawing", "made another model of the same state"),
         ("Counting", r"as a resumed run does.*Keep what a step needs"),
-        ("DrawingWhenMade", r"as a resumed run does.*Keep what a step needs"),
     ],
 )
 def test_an_optimizer_that_a_resumed_run_would_not_continue_with_is_refused_before_the_run(
@@ -151,28 +106,22 @@ def test_an_optimizer_that_a_resumed_run_would_not_continue_with_is_refused_befo
 
 
 def test_a_custom_optimizer_is_made_of_its_settings_which_it_cannot_use_up(mine):
-    for attribute, own in (("Signs", "{rate: 0.5}"), ("said", "{rate: 0.5}"), ("Changing", "{rates: [0.5]}")):
-        optimizer = build_optimizer(custom(f"{mine}:{attribute}", own).optimizer)
-        assert isinstance(optimizer, Checked)
-        for one in (optimizer.own, optimizer.another().own):
-            assert getattr(one, "rate", None) == 0.5 or one.learning_rate == 0.5
+    optimizer = build_optimizer(custom(f"{mine}:Changing", "{rates: [0.5]}").optimizer)
+    assert isinstance(optimizer, Checked)
+    assert optimizer.own.rate == optimizer.another().own.rate == 0.5
 
 
 def test_the_noise_is_fitted_to_the_momentum_and_schedule_that_an_optimizer_says(mine):
     size = ["population.cohort_size=100", "population.rounds_per_epoch=4", "population.epochs=2"]
-    for beta, schedule, chosen in [
-        (0.25, "decay", ["optimizer=custom", f"optimizer.name={mine}:Signs"]),
-        (0.5, "cooldown", ["optimizer=adam", "optimizer.momentum=0.5", "optimizer.schedule=cooldown"]),
-        (0.0, "constant", ["optimizer=adagrad"]),
-        (0.9, "constant", ["optimizer.nesterov=true", "optimizer.weight_decay=0.1"]),
+    for beta, shares, chosen in [
+        (0.25, rates("decay", 8), ["optimizer=custom", f"optimizer.name={mine}:Signs"]),
+        (0.9, rates("cooldown", 8), ["optimizer=adam", "optimizer.schedule=cooldown"]),
+        (0.9, None, ["optimizer.nesterov=true", "optimizer.weight_decay=0.1"]),
     ]:
-        shares = None if schedule == "constant" else rates(schedule, 8)
-        workloads = build(composed(*size, *chosen)).plan.factorization.workloads
-        assert workloads == of_run(4, 2, beta, shares)
+        assert build(composed(*size, *chosen)).plan.factorization.workloads == of_run(4, 2, beta, shares)
 
 
 def test_preconditioning_in_a_run_of_one_epoch_is_refused():
-    """It would change nothing."""
     with pytest.raises(SettingError, match=r"precondition is true, but population\.epochs is 1"):
         build(composed("optimizer=adam", "optimizer.precondition=true", "population.epochs=1"))
 

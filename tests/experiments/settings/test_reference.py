@@ -82,9 +82,6 @@ def test_every_value_offered_is_taken(item):
 def test_the_site_has_a_row_for_every_key(monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     page = tool("pages").settings_page()
-    assert "Settings: settings.md" in (ROOT / "mkdocs.yml").read_text()
-    for command in SETTINGS:
-        assert f"\n## {command}\n" in page
+    assert all(f"\n## {command}\n" in page for command in SETTINGS)
     for item in reference("simulate").settings:
         assert f"\n| `{item.key}` | {item.meaning.replace('|', chr(92) + '|')} |" in page
-    assert "\n- `model=mlp`: one hidden layer of rectified units\n" in page

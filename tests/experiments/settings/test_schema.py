@@ -22,29 +22,21 @@ def test_every_choice_composes(group, options):
 
 def test_defaults_are_those_of_the_documentation_and_every_published_run_has_others():
     config = composed()
-    assert (config.dataset.name, config.model.name, config.mechanism.name) == (
-        "digits",
-        "logistic",
-        "optimal",
-    )
-    assert (config.population.cohort_size, config.population.epochs) == (64, 8)
-    assert config.population.rounds_per_epoch is None
+    chosen = [config.dataset.name, config.model.name, config.mechanism.name]
+    assert chosen == ["digits", "logistic", "optimal"]
+    population = config.population
+    assert (population.cohort_size, population.epochs, population.rounds_per_epoch) == (64, 8, None)
     assert (config.privacy.epsilon, config.privacy.delta) == (8.0, 5e-5)
     assert config.compression.keep_probability == 0.1
     assert all(composed(f"+experiment={name}") != config for name in experiments())
 
 
-def test_an_application_of_hydra_that_composes_our_settings_keeps_its_own():
+def test_composing_leaves_hydra_of_the_application_and_later_settings_as_they_were():
+    before = composed()
     with initialize_config_dir(str(Path(__file__).parent), version_base="1.3"):
         outer = GlobalHydra.instance().hydra
-        composed()
+        assert composed("optimizer=adam", "optimizer.beta2=0.5", "seed=9") != before
         assert GlobalHydra.instance().hydra is outer
-
-
-def test_what_was_composed_changes_nothing_that_is_composed_later():
-    before = composed()
-    changed = ("optimizer=adam", "optimizer.beta2=0.5", "engine.workers=2", "client.batch_size=3", "seed=9")
-    assert composed(*changed) != before
     assert composed("optimizer=adam").optimizer.beta2 != 0.5
     assert composed() == before
 
