@@ -39,7 +39,7 @@ from server.state import Release, Secrets, ServerState, apply_release, begin_epo
 log = logging.getLogger(__name__)
 
 LOCK = "lock"
-_OURS = re.compile(rf"({re.escape(FILE)}(-wal|-shm)?|{re.escape(secret.FILE)}|roster\.json)(\.new)?")
+_OURS = re.compile(rf"({re.escape(FILE)}(-wal|-shm|-journal)?|{re.escape(secret.FILE)}|roster\.json)(\.new)?")
 
 
 @dataclass

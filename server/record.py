@@ -65,6 +65,8 @@ _SCHEMA = (
 )
 _CREATE = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {FORMAT}; BEGIN; {'; '.join(_SCHEMA)}; COMMIT"
 
+_JOURNAL = "-journal"
+
 # Errors of SQLite that are the system's, by primary result code; every other one is damage.
 _OF_THE_SYSTEM = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
@@ -98,10 +100,16 @@ class Record:
         """Put an empty database in the place of any other: whole, or not there."""
         self.close()
         aside = temporary_path(self.path)
-        for path in (*self._files(), aside):  # the old log first: it would be read as the new file's
+        for path in (
+            *_files(self.path),
+            *_files(aside),
+        ):  # the old log first: it would be read as the new file's
             path.unlink(missing_ok=True)
         with _errors(self.path), closing(_connect(str(aside))) as made:
-            made.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = FULL; {_CREATE}")
+            # In WAL from the beginning: no transaction ever makes a rollback journal, see `_open`.
+            made.executescript(
+                f"PRAGMA journal_mode = OFF; PRAGMA synchronous = FULL; {_CREATE}; PRAGMA journal_mode = WAL"
+            )
         os.replace(aside, self.path)
         sync_folder(self.path.parent)
 
@@ -206,7 +214,7 @@ class Record:
             state = ServerState(
                 newest, model, Ledger.from_json(ledger), Register((heard,)), None, slots, scale
             )
-            return state, {name: dict(values) for name, values in document.items()}
+            return state, {name: dict(document[name]) for name in ("configuration", "calculated", "code")}
 
     def releases(self, after: int) -> list[Release]:
         """Return the releases after round `after`, which no older than the last but one base may be."""
@@ -231,10 +239,6 @@ class Record:
         with self._reading() as connection:
             epoch = _number(connection, "SELECT max(round) FROM blob WHERE owner = 'tables'")
             return epoch, _get(connection, "tables", epoch)[0]
-
-    def _files(self) -> list[Path]:
-        """Return the paths of the log, its index and the database."""
-        return [self.path.with_name(f"{FILE}{end}") for end in ("-wal", "-shm", "")]
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -272,7 +276,7 @@ class Record:
     def _opened(self) -> sqlite3.Connection:
         """Return a connection for reading. Raises `RunDirectoryError` where an earlier version kept files instead."""
         if os.path.lexists(self.path):
-            log = self._files()[0]
+            log = _files(self.path)[0]
             # Without a log nothing is being written, and SQLite would make one to read it.
             return self._open("mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1")
         if any(self.path.parent.glob("base-*.npz")):
@@ -286,11 +290,14 @@ class Record:
 
     def _open(self, mode: str) -> sqlite3.Connection:
         """Return a connection to a database of this format, whose schema is that of this module and runs no code of its own."""
-        for path in self._files():
+        for path in _files(self.path):
             if path.is_symlink():
                 raise RunDirectoryError(
                     f"{path} is a link; it must be a file of its folder. Remove the link."
                 )
+        # SQLite would play it back, and remove any file that it names as the journal of several databases.
+        if os.path.lexists(journal := self.path.with_name(f"{FILE}{_JOURNAL}")):
+            raise RunDirectoryError(f"{journal} is a rollback journal, which no run writes. Remove it.")
         connection = _connect(f"{self.path.absolute().as_uri()}?{mode}")
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
@@ -309,6 +316,11 @@ class Record:
             connection.close()
             raise
         return connection
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the paths of the log of the database at `path`, its index, a rollback journal and the database."""
+    return [path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", _JOURNAL, "")]
 
 
 def commit(connection: sqlite3.Connection) -> None:

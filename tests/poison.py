@@ -1,5 +1,6 @@
 """Stand-ins on a CPU for what one client's data can do to a process: spoil the model, or lose the device."""
 
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -92,9 +93,15 @@ def dying_app():
     return app_of(lose_device)
 
 
+@contextmanager
 def pool_of(make_app, *given, workers=2):
-    """Return a pool of processes of this machine that run the app of `make_app(*given)`."""
-    return Pool([LocalProcess(partial(make_app, *given)) for _ in range(workers)])
+    """Yield a pool of processes of this machine that run the app of `make_app(*given)`."""
+    processes = [LocalProcess(partial(make_app, *given)) for _ in range(workers)]
+    try:
+        yield Pool(processes)
+    finally:
+        for process in processes:
+            process.end()
 
 
 def play_elsewhere(message, context):

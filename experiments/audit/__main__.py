@@ -23,7 +23,7 @@ from experiments.run_files.directory import RunDirectory
 from experiments.settings.values import PRINTED, Output
 from fedmf.audit import Finding
 from fedmf.checks import check_choice
-from fedmf.errors import RunDirectoryError
+from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms import FAMILIES
 from fedmf.setting import setting
 
@@ -106,6 +106,8 @@ def print_text(document: dict[str, Any]) -> None:
 def audit(settings: AuditSettings) -> None:
     """Run the audit and print it; raise `SystemExit` with its exit code unless nothing was found."""
     sabotages = chosen(settings.sabotage)
+    if not settings.mechanisms:
+        raise SettingError("mechanisms is empty; name at least one: nothing would be attacked.")
     for mechanism in settings.mechanisms:
         check_choice("each of mechanisms", mechanism, FAMILIES)
     directory = Path(settings.directory)

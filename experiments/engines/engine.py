@@ -76,11 +76,16 @@ def engine_worker(settings: Settings, experiment: Experiment) -> Iterator[Worker
             if engine.gpus_per_worker:
                 ours["client.device"] = "cuda"
             check_same(processes, settings, sample, ours)
-            worker = stack.enter_context(Pool(processes))
+            worker = Pool(processes)
         elif isinstance(engine, LocalSettings) and engine.workers > 1:
             make_app = partial(resident_client_app, settings)
             places = [visible_gpu(number, settings.client.device) for number in range(engine.workers)]
-            worker = stack.enter_context(Pool([LocalProcess(make_app, place) for place in places]))
+            local = [LocalProcess(make_app, place) for place in places]
+            for (
+                process
+            ) in local:  # Ctrl-C: one that is still starting needs what this process frees at its end
+                stack.callback(process.end)
+            worker = Pool(local)
         else:
             elsewhere = partial(in_another_process, partial(app_elsewhere, settings))
             worker = InProcessWorker(_app_in_this_process(experiment, elsewhere))

@@ -19,7 +19,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
-from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -77,9 +76,12 @@ class LocalProcess:
     def begin(self) -> "Future[None]":
         """Start a new process in place of the last one."""
         self.end()
-        environment = {**os.environ, **self._environment}
-        self._executor = ProcessPoolExecutor(1, process_context(), start_process, (environment,))
-        return self.call(begin_process, self._make_app)
+        context, environment = process_context(), {**os.environ, **self._environment}
+        with unheard(
+            *FOR_THE_COMMAND, signal.SIGTERM
+        ):  # until it is forked: it needs what their error would free
+            self._executor = ProcessPoolExecutor(1, context, start_process, (environment,))
+            return self.call(begin_process, self._make_app)
 
     def call(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
         """Call `function` in the process."""
@@ -92,8 +94,8 @@ class LocalProcess:
             self._executor.shutdown(cancel_futures=True)
 
 
-class Pool(contextlib.AbstractContextManager["Pool"]):
-    """A `Worker` whose `processes` take the messages of a round one by one.
+class Pool:
+    """A `Worker` whose `processes`, which its caller ends, take the messages of a round one by one.
 
     A process that dies begins again, and runs the clients of its message one by one. A client at which it dies twice (out of
     memory, say, or of a device that does not answer it any more), the second time as the first client of a new process,
@@ -113,13 +115,6 @@ class Pool(contextlib.AbstractContextManager["Pool"]):
                 self._idle.append(process)
             except CannotBegin as error:
                 self._give_up(process, error)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the processes."""
-        for process in self._processes:
-            process.end()
 
     def submit(self, messages: list[Message]) -> None:
         """Hand the messages to the processes."""
@@ -321,9 +316,9 @@ def leave_to_the_command() -> None:
 
 
 @contextlib.contextmanager
-def unheard() -> Iterator[None]:
-    """Block Ctrl-C and a closed terminal, in this thread until the end of the block, and for good in what it starts."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_COMMAND)
+def unheard(*signals: signal.Signals) -> Iterator[None]:
+    """Block Ctrl-C and a closed terminal, or `signals`, in this thread until the end of the block, and for good in what it starts."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals or FOR_THE_COMMAND)
     try:
         yield
     finally:

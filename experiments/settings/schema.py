@@ -58,7 +58,7 @@ class PopulationSettings:
     )
     nodes: str | None = setting(
         None,
-        "deployments: file of the nodes that may take part, as the command nodes makes it; null: all "
+        "deployments: YAML list of the nodes that may take part (docs/deployment.md); null: all "
         "that are registered",
     )
     unready_nodes: UnreadyNodes | None = setting(

@@ -217,3 +217,44 @@ def test_a_folder_that_may_not_be_read_is_no_damage(tmp_path):
     (checkpoint.folder / record.FILE).chmod(0)
     with pytest.raises(OSError, match="unable to open"):
         checkpoint.has_begun()
+
+
+def hot_journal(database, named):
+    """Return a rollback journal that SQLite would play back, and then remove the file `named`: the journal of several databases."""
+    raw, mark = database.read_bytes(), bytes.fromhex("d9d505f920a163d7")
+    size = int.from_bytes(raw[16:18], "big")
+    page, word = raw[:size], lambda number: number.to_bytes(4, "big")
+    head = (mark + b"".join(map(word, (1, 0, len(raw) // size, 512, size)))).ljust(512, b"\0")
+    checksum = sum(page[place] for place in range(size - 200, 0, -200))
+    journal = head + word(1) + page + word(checksum)
+    name = os.fsencode(named)
+    return (
+        journal.ljust(-(-len(journal) // 512) * 512, b"\0")
+        + word(0x40000000 // size + 1) + name + word(len(name)) + word(sum(name)) + mark
+    )  # fmt: skip
+
+
+def test_a_rollback_journal_is_refused_before_sqlite_would_remove_what_it_names(cut_off, tmp_path):
+    _, checkpoint, state = cut_off
+    checkpoint.record.close()
+    mine, journal = tmp_path / "mine.txt", checkpoint.folder / f"{record.FILE}-journal"
+    mine.write_text("kept")
+    journal.write_bytes(hot_journal(checkpoint.record.path, mine))
+    for use in (
+        lambda: Record(checkpoint.folder).bases(),
+        lambda: Record(checkpoint.folder).append(release(12, "z", 2)),
+    ):
+        with pytest.raises(RunDirectoryError, match="is a rollback journal, which no run writes"):
+            use()
+    assert mine.read_text() == "kept"
+    checkpoint.begin(state)  # a new run in its place
+    assert not journal.exists()
+    assert mine.read_text() == "kept"
+
+
+def test_a_database_never_makes_a_rollback_journal(tmp_path):
+    """It is in WAL from its creation: a kill at the first transaction leaves none that would be refused."""
+    database = Record(tmp_path)
+    database.create()
+    assert [path.name for path in tmp_path.iterdir()] == [record.FILE]
+    assert database.path.read_bytes()[18:20] == b"\2\2"

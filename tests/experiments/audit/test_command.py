@@ -115,6 +115,7 @@ def test_exit_codes_follow_from_the_rows_which_people_are_shown(shipped, broken,
     [
         ("sabotage=[no cliping]", "sabotage is 'no cliping'"),
         ("mechanisms=[optimum]", "each of mechanisms"),
+        ("mechanisms=[]", "mechanisms is empty"),
         ("runs=3", "runs"),
     ],
 )
