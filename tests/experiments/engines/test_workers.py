@@ -14,7 +14,7 @@ import torch
 
 import no_room
 import runs
-from experiments.engines import engine
+from experiments.engines import engine, processes
 from experiments.engines.engine import shared_tasks
 from experiments.engines.grid import Failure, InProcessWorker, LocalGrid
 from experiments.engines.processes import LocalProcess, process_context, start_process
@@ -91,6 +91,28 @@ def test_a_worker_ignores_what_a_terminal_sends_to_all():
     with ProcessPoolExecutor(1, process_context(), start_process, (dict(os.environ),)) as executor:
         for number in (signal.SIGINT, signal.SIGHUP):
             assert executor.submit(signal.getsignal, number).result() == signal.SIG_IGN
+
+
+def test_an_interrupt_while_workers_start_waits_for_their_fork_and_then_for_them(monkeypatch):
+    """What a starting process unpickles must not be freed before: it would print a traceback into a command that has ended."""
+    done = []
+
+    class Executor:
+        def __init__(self, *given):
+            done.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+        def submit(self, *given):
+            raise KeyboardInterrupt
+
+        def shutdown(self, **given):
+            done.append("ended")
+
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", Executor)
+    settings = composed("engine.workers=2")
+    with pytest.raises(KeyboardInterrupt), engine.engine_worker(settings, build(settings)):
+        pytest.fail("it began")
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= done[0]
+    assert done[1:] == ["ended"]
 
 
 def with_another_model(message):

@@ -1,4 +1,4 @@
-"""Runs of the baselines: L_inf-CSGM, L2-CSGM as an event a round, and mechanisms of the papers in mid-epoch."""
+"""Runs of the baselines: L_inf-CSGM, L2-CSGM as an event a round."""
 
 import json
 
@@ -7,7 +7,6 @@ import pytest
 from crashes import cut
 from experiments.settings.experiment import build
 from fedmf.accounting import linf_event, privacy_spent
-from fedmf.mechanisms.streams import dense
 from runs import assert_equal, composed, metrics, run
 
 pytestmark = pytest.mark.long
@@ -54,18 +53,3 @@ def test_a_run_without_epochs_draws_each_cohort_from_all_clients_and_pays_for_ea
     assert epsilons == [plan.spent(rounds).epsilon for rounds in range(1, 6)]
     cut(tmp_path / "r", *L2, after=3)
     assert_equal(run(tmp_path / "r", *L2, "run.resume=true"), whole)
-
-
-def test_a_run_whose_rows_are_drawn_again_is_the_run_that_keeps_them(tmp_path, monkeypatch) -> None:
-    options = (*SMALL, "mechanism=honaker_full", "population.rounds_per_epoch=4", "run.checkpoint_every=1")
-    kept = run(tmp_path / "kept", *options)
-    cut(tmp_path / "r", *options, after=2)
-    cut(tmp_path / "short", *options, after=2)
-    held = (tmp_path / "short/checkpoint/secrets.npz").stat().st_size
-    monkeypatch.setattr(dense, "KEPT_BYTES", 0)
-    run(tmp_path / "r", *options, "run.resume=true")
-    cut(tmp_path / "again", *options, after=2)
-    assert (tmp_path / "again/checkpoint/secrets.npz").stat().st_size < held - 2 * 4 * 650
-    run(tmp_path / "again", *options, "run.resume=true")
-    for directory in ("r", "again"):
-        assert_equal(tmp_path / directory, kept)
