@@ -112,7 +112,7 @@ class Checkpoint:
         With `accept_copy` a copy is let pass with a warning, and a run without secrets always is: it can only end.
         """
         kept = secret.read(self.folder)
-        if kept is not None and self.has_begun():
+        if kept is not None:  # also where the database is lost: the count knows what was released
             kept.origin.check_place(self.folder.parent, self.record.released(), accept_copy=self.accept_copy)
 
     def restore(

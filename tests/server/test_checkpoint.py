@@ -302,3 +302,14 @@ def test_an_epoch_that_began_with_other_normals_is_refused_and_at_its_boundary_i
         with pytest.raises(RunDirectoryError, match=rf"epoch {released // 4 + 1} .* form {form}, and"):
             checkpoint.restore(plan, SGD)
         assert {file.name: file.read_bytes() for file in checkpoint.folder.iterdir()} == before
+
+
+def test_a_lost_database_is_an_older_state_and_not_a_new_run(tmp_path):
+    plan = small_plan()
+    checkpoint, state = begun(plan, tmp_path / "c")
+    checkpoint.refuse_copy()  # nothing was released
+    advance(plan, state, checkpoint)
+    checkpoint.close()
+    checkpoint.record.path.unlink()
+    with pytest.raises(RunDirectoryError, match="this is an older state: 1 of its rounds were released"):
+        checkpoint.refuse_copy()
