@@ -81,9 +81,8 @@ def engine_worker(settings: Settings, experiment: Experiment) -> Iterator[Worker
             make_app = partial(resident_client_app, settings)
             places = [visible_gpu(number, settings.client.device) for number in range(engine.workers)]
             local = [LocalProcess(make_app, place) for place in places]
-            for (
-                process
-            ) in local:  # Ctrl-C: one that is still starting needs what this process frees at its end
+            # On Ctrl-C as well: one that is still starting needs what this process frees at its end.
+            for process in local:
                 stack.callback(process.end)
             worker = Pool(local)
         else:

@@ -77,9 +77,8 @@ class LocalProcess:
         """Start a new process in place of the last one."""
         self.end()
         context, environment = process_context(), {**os.environ, **self._environment}
-        with unheard(
-            *FOR_THE_COMMAND, signal.SIGTERM
-        ):  # until it is forked: it needs what their error would free
+        # Unheard until it is forked: it needs what their error would free.
+        with unheard(*FOR_THE_COMMAND, signal.SIGTERM):
             self._executor = ProcessPoolExecutor(1, context, start_process, (environment,))
             return self.call(begin_process, self._make_app)
 

@@ -190,34 +190,30 @@ def test_a_run_that_begins_again_ends_the_count_of_its_first_beginning(tmp_path,
     assert [(state_folder / run).read_text() for run in (first, second)] == ["0 over\n", "0\n"]
 
 
-def test_a_crash_before_the_commit_leaves_the_round_uncounted(tmp_path, monkeypatch):
+def crashed(monkeypatch, tmp_path, module, function):
+    """A plan and the checkpoint of its run, which crashed in round 5 where `module` calls its `function`."""
     plan = small_plan()
     checkpoint, state = begin(plan, tmp_path / "r")
     state = play(plan, checkpoint, state, until=4)
 
-    def commit(*_):
+    def crash(*_):
         raise Crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(record, "commit", commit)
+        patched.setattr(module, function, crash)
         with pytest.raises(Crash):
             play(plan, checkpoint, state)
+    return plan, checkpoint
+
+
+def test_a_crash_before_the_commit_leaves_the_round_uncounted(tmp_path, monkeypatch):
+    plan, checkpoint = crashed(monkeypatch, tmp_path, record, "commit")
     assert copies.read_count(secret.read(checkpoint.folder).origin.run) == 4
     assert resume(plan, checkpoint).round == 8
 
 
 def test_a_crash_between_the_commit_and_the_count_leaves_the_round_released(tmp_path, monkeypatch):
-    plan = small_plan()
-    checkpoint, state = begin(plan, tmp_path / "r")
-    state = play(plan, checkpoint, state, until=4)
-
-    def count(*_):
-        raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(copies, "write_count", count)
-        with pytest.raises(Crash):
-            play(plan, checkpoint, state)
+    plan, checkpoint = crashed(monkeypatch, tmp_path, copies, "write_count")
     run = secret.read(checkpoint.folder).origin.run
     assert copies.read_count(run) == 4
     checkpoint.refuse_copy()
