@@ -7,7 +7,7 @@ gives at most one; the register refuses a second one at the moment of release, w
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Self, overload
 
@@ -79,7 +79,7 @@ class Participation:
         check_at_least("epochs", self.epochs, 1)
         rounds_that_fit(self.clients, self.cohort_size, self.rounds_per_epoch)
 
-    @property
+    @cached_property
     def rounds(self) -> int:
         """All rounds of the run, E T."""
         return self.epochs * self.rounds_per_epoch

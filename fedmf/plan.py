@@ -132,12 +132,12 @@ class Plan:
             dimension=self.dimension, compression=self.compression, bounds=self.bounds, seed=self.seed
         )
 
-    @property
+    @cached_property
     def rotation(self) -> Rotation:
         """The public rotation between model coordinates and sent ones."""
         return self.client_plan.rotation
 
-    @property
+    @cached_property
     def counted_radius(self) -> float | None:
         """The L2 radius of one client's rotated vector that is accounted; None where no bound is enforced.
 
@@ -172,7 +172,7 @@ class Plan:
         assert self.counted_radius is not None  # make_plan refuses noise without an L2 bound
         return self.noise_multiplier * self.factorization.epochs[epoch].sensitivity * self.counted_radius
 
-    @property
+    @cached_property
     def sigma(self) -> float:
         """The largest `sigma_in` any epoch: where columns are unit in all of them they differ by rounding only."""
         return max(self.sigma_in(epoch) for epoch in range(self.participation.epochs))
@@ -209,12 +209,12 @@ class Plan:
         """The event that the ledger records when an epoch begins."""
         return EpochEvent(self.noise_multiplier, self.compression.keep_probability, self.linf_over_l2)
 
-    @property
+    @cached_property
     def denominator(self) -> float:
         """gamma n with the PLANNED n: what the noisy sum is divided by, whoever answered."""
         return self.compression.keep_probability * self.participation.cohort_size
 
-    @property
+    @cached_property
     def value_bytes(self) -> float:
         """Expected bytes of values that one client sends in a round."""
         return value_bytes(

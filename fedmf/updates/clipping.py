@@ -10,7 +10,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from fedmf.checks import check_at_least, check_positive
+from fedmf.checks import check_at_least
 from fedmf.updates.rotation import Rotated
 from fedmf.updates.vectors import Vector
 
@@ -46,7 +46,6 @@ def clip_l2(update: Vector, bound: float, *, norm: float | None = None) -> Vecto
     vector, and `norm` the length that the whole had before it was rotated, as `Rotation.turn` gives both: the whole, scaled
     by this, is never longer than `bound`. It must be at most `LONGEST_ROTATED`.
     """
-    check_positive("the L2 bound", bound)
     limit = bound * (1 - (MARGIN if norm is None else ROTATION_MARGIN))
     norm = l2_norm(update) if norm is None else norm
     if norm <= limit:
@@ -59,7 +58,6 @@ def clip_l2(update: Vector, bound: float, *, norm: float | None = None) -> Vecto
 
 def clip_linf(update: Vector, bound: float) -> Vector:
     """Return `update` with each coordinate clipped to [-bound, bound] (units of the update)."""
-    check_positive("the L-infinity bound", bound)
     limit = np.float32(bound)
     if float(limit) > bound:  # compared in float64: the nearest float32 may lie above the bound
         limit = np.nextafter(limit, np.float32(0))

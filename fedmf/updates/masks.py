@@ -18,7 +18,6 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
-from fedmf.checks import check_at_least, check_keep_probability
 from fedmf.compiling import loops
 from fedmf.randomness import SecretKey, uniform_words
 
@@ -30,14 +29,12 @@ _GUIDE_BITS = 16  # leading bits of a word that nearly always tell its gap
 def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
     """Return the kept coordinates in increasing order, shape (k,), int64.
 
-    Each of [0, dimension) is kept with `keep_probability`, independently. Takes O(gamma * dimension) time. The
+    Each of [0, dimension) is kept with `keep_probability` in (0, 1], independently. Takes O(gamma * dimension) time. The
     same arguments give the same coordinates on every platform.
 
     >>> kept_coordinates(SecretKey.reproducible(0), 4, 1.0)
     array([0, 1, 2, 3])
     """
-    check_at_least("dimension", dimension, 0)
-    check_keep_probability(keep_probability)
     if keep_probability == 1:
         return np.arange(dimension)
     fast = loops()

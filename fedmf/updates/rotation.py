@@ -6,7 +6,7 @@ clip a bound on what is sent.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
@@ -92,22 +92,19 @@ class Rotated:
 
 @dataclass(frozen=True)
 class Rotation:
-    """An orthonormal map from d model coordinates to D sent ones and back, fixed by a public seed."""
+    """An orthonormal map from d model coordinates to D = `padded` sent ones and back, fixed by a public seed."""
 
     kind: str
     dimension: int
     seed: PublicSeed
+    padded: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if padded_dimension(self.dimension, self.kind) > LARGEST_DIMENSION:
+        object.__setattr__(self, "padded", padded_dimension(self.dimension, self.kind))
+        if self.padded > LARGEST_DIMENSION:
             raise SettingError(
                 f"dimension is {self.dimension}; the margin for rounding is proved up to {LARGEST_DIMENSION}."
             )
-
-    @property
-    def padded(self) -> int:
-        """D, the number of coordinates after padding."""
-        return padded_dimension(self.dimension, self.kind)
 
     @cached_property
     def signs(self) -> npt.NDArray[np.int8]:

@@ -114,8 +114,9 @@ def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
         return np.zeros(kept, np.float32)
     if bounds.linf_norm is not None and largest > bounds.linf_norm:
         values = clip_linf(values, bounds.linf_norm)
-    if bounds.radius is not None and l2_norm(values) > bounds.radius:
-        values = clip_l2(values, bounds.radius)
+    radius = bounds.radius
+    if radius is not None and l2_norm(values) > radius:
+        values = clip_l2(values, radius)
     return values
 
 

@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates.clipping import clip_l2, clip_linf, default_linf_bound, l2_norm, zero_if_not_finite
 from fedmf.updates.rotation import Rotation
@@ -52,12 +51,6 @@ def test_norm_is_taken_in_float64():
 def test_default_linf_bound_is_the_formula_and_never_above_the_l2_bound():
     assert default_linf_bound(1.0, 2**20, 100) == pytest.approx(0.005935076377073027, rel=1e-12)
     assert default_linf_bound(2.0, 4, 100) == 2.0
-
-
-@pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
-def test_refuses_bounds_that_bound_nothing(bound):
-    with pytest.raises(SettingError):
-        clip_l2(np.ones(2, np.float32), bound)
 
 
 @pytest.mark.parametrize("bound", [1e-20, 1e-12, 1e-6, 3e-5, 1e-3, 1.0])
