@@ -29,7 +29,7 @@ _PLATFORMS = (
     *("manylinux2010", "manylinux_2_5", "manylinux1", "linux"),
 )  # fmt: skip
 _HEAD = """\
-# Linux x86_64, Python {python}, glibc 2.28 or newer, extras {extras}; written by `make hashes`, see docs/supply_chain.md.
+# Linux x86_64, Python {python}, glibc 2.28 or newer, extras {extras}; written by `make hashes`, see docs/deployment.md.
 # Each hash is of the one file that pip chose in the registry on the day of writing. torch is not in this file.
 """
 

@@ -1,4 +1,4 @@
-"""Signed files as docs/supply_chain.md makes them, and what a node that wants signed apps does."""
+"""Signed files as docs/deployment.md makes them, and what a node that wants signed apps does."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from deployments import wait_for
 from experiments.deployment.loopback import BIN, Loopback
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "supply_chain.md").read_text()
+PAGE = (ROOT / "docs" / "deployment.md").read_text()
 CYCLONEDX = shutil.which("cyclonedx-py", path=f"{ROOT / '.venv-sbom' / 'bin'}:{os.environ.get('PATH', '')}")
 
 
