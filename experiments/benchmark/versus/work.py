@@ -113,9 +113,11 @@ class Turns:
 def main(play: Callable[[Turns], object]) -> None:
     """Play the rows that the command line names, `[ROW ...] [--repeats N]`, and print {row: result} as JSON."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("rows", nargs="*", choices=ROWS, help="all without any")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; all without any")
     parser.add_argument("--repeats", type=int, default=7, help="turns of each row and the bare loop")
     given = parser.parse_args()
+    if unknown := set(given.rows) - set(ROWS):
+        parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
     found = {}
     for row in given.rows or ROWS:
         turns = Turns(row, given.repeats)

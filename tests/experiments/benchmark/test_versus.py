@@ -63,6 +63,16 @@ def test_ours_plays_the_rounds_of_the_row(clock, monkeypatch):
     assert asked == [Federation("mlp", 10)] * 3  # the first warms up
 
 
+def test_a_command_line_without_rows_plays_all_and_an_unknown_row_is_named(clock, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["ours", "--repeats", "1"])
+    work.main(lambda turns: turns.__dict__.update(result=lambda: turns.row))
+    assert list(json.loads(capsys.readouterr().out)) == list(work.ROWS)
+    monkeypatch.setattr(sys, "argv", ["ours", "simulation_mlp", "rnn"])
+    with pytest.raises(SystemExit, match="2"):
+        work.main(lambda turns: None)
+    assert "no such row: rnn" in capsys.readouterr().err
+
+
 def test_children_count_with_what_they_spent():
     before = work.cpu_seconds()
     child = subprocess.Popen(
