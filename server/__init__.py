@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from fedmf.lazy import lazily
 
 if TYPE_CHECKING:  # the public names
-    from server.adaptive import Adagrad as Adagrad, Adam as Adam, Yogi as Yogi
     from server.app import make_server_app as make_server_app
     from server.attendance import DeployedPopulation as DeployedPopulation
     from server.checkpoint import Checkpoint as Checkpoint
@@ -20,7 +19,13 @@ if TYPE_CHECKING:  # the public names
     )
     from server.gathering import Attendance as Attendance
     from server.known_nodes import KnownNode as KnownNode, KnownNodes as KnownNodes
-    from server.optimizer import Optimizer as Optimizer, Sgd as Sgd
+    from server.optimizer import (
+        Adagrad as Adagrad,
+        Adam as Adam,
+        Optimizer as Optimizer,
+        Sgd as Sgd,
+        Yogi as Yogi,
+    )
     from server.state import Release as Release, ServerState as ServerState, first_state as first_state
     from server.strategy import FedMF as FedMF
 else:

@@ -363,7 +363,7 @@ def _check_events(run: Path, plan: Plan, ledger: Ledger) -> None:
 
 def _check_slots(run: Path, optimizer: Optimizer, state: ServerState) -> None:
     """Raise `RunDirectoryError` where the optimizer's state is not one that this optimizer makes."""
-    held, wanted = form(state.slots), form(optimizer.first(state.model))
+    held, wanted = form(state.slots), form(optimizer.init(state.model))
     if state.round and held != wanted:
         raise RunDirectoryError(
             f"the optimizer of the run in {run} keeps {held}, but this one keeps {wanted}; resume it with the code that "

@@ -1,11 +1,22 @@
-"""The server optimizer: what turns the released mean updates into models, and its plain form, SGD.
+"""Server optimizers: two pure functions that turn the released mean updates into models.
 
-It is post-processing of what was released and costs no privacy. `server.adaptive` has Adam, Yogi and Adagrad,
-docs/optimizers.md the equations of all of them.
+All of it is post-processing of what was released and costs no privacy. `Sgd`, `Adagrad`, `Adam` and `Yogi` are the library's;
+docs/optimizers.md has the equations of all four.
+
+Adaptive steps are Algorithm 2 of Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan, "Adaptive Federated
+Optimization" (ICLR 2021). With the mean update x of a round, all products by coordinate:
+
+    m <- momentum m + (1 - momentum) x
+    v <- from v and x^2, by the rule of the optimizer
+    model <- model + rate m / (sqrt(v) + tau)                 rate = learning_rate share
+
+There is no bias correction, as in the paper: m begins at 0 and v at tau^2, the least that Algorithm 2 allows
+(v_{-1} >= tau^2). `momentum` is its beta_1. Departures: a `schedule` of the rate, and a decoupled `weight_decay`, which takes
+rate weight_decay model away each round and enters neither m nor v. Both are float32: an x above 1e19 overflows v, and the run
+then ends as diverged. The paper has no noise; docs/optimizers.md explains what noise does to v.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,96 +31,202 @@ from fedmf.mechanisms.streams.protocol import blocks
 from fedmf.setting import REQUIRED, setting
 from fedmf.updates.vectors import Vector
 
+LEAST_TAU, LARGEST_TAU = 1.1e-19, 1.8e19  # their squares are just inside the normal float32 numbers
+LARGEST = 10.0  # factor of a client's scale, and its inverse the smallest
+
 Slots = Mapping[str, npt.NDArray[Any]]
-"""What an optimizer keeps from round to round: arrays by name, (d,) or scalar."""
+"""The state of an optimizer from round to round: arrays by name, (d,) or scalar."""
 
 
-class Optimizer(ABC):
-    """A server optimizer: frozen settings, and pure functions of the state that goes in and comes out.
+class Optimizer:
+    """`init` and `update`, two pure functions, and what the noise is fitted to.
 
-    `momentum` and `schedule` are what the noise is fitted to (`workload=run`): how a mean update reaches later models
-    if the rest of the optimizer is left aside. With `precondition` the clients of the second epoch and later scale
-    their updates by `scale` before clipping (`server.preconditioning`).
+    init(parameters) -> state: the state before the first round of a run that begins with `parameters` (d,) float32.
+    update(release, state, parameters, progress) -> (parameters, state): after a released mean update (d,) float32, which points
+    downhill; `progress` in [0, 1) is rounds done over all rounds of the run.
 
-    A class of one's own inherits from this one. It keeps nothing in itself, changes no array in place, and draws
-    nothing: a released round is replayed from the record, and must give the model that was shown.
+    `momentum` and `schedule` are what the noise is fitted to (`workload=run`): how a mean update reaches later models if the rest
+    of the optimizer is left aside. With scale(state) -> (d,) float32 above 0, clients of the second epoch and later multiply their
+    updates by it before they clip, and the server divides by it.
     """
 
-    momentum: float = 0.0
-    schedule: str = "constant"
     precondition: bool = False
 
-    @abstractmethod
-    def first(self, model: Vector) -> Slots:
-        """Return the state before the first round of a run that begins with `model` (d,) float32."""
-
-    @abstractmethod
-    def step(
-        self, model: Vector, slots: Slots, mean: Vector, *, progress: float = 0.0
-    ) -> tuple[Vector, Slots]:
-        """Return the new model (d,) float32 and state, after a mean update (d,) that points downhill.
-
-        `progress` in [0, 1) is rounds done over all rounds of the run.
-        """
-
-    def scale(self, slots: Slots) -> Vector:
-        """Return what the clients of the next epoch scale by, (d,) float32 above 0; asked for with `precondition` only."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        init: Callable[[Vector], Slots],
+        update: Callable[[Vector, Slots, Vector, float], tuple[Vector, Slots]],
+        *,
+        momentum: float = 0.0,
+        schedule: str = "constant",
+        scale: Callable[[Slots], Vector] | None = None,
+    ) -> None:
+        self.init, self.update, self.scale = init, update, scale
+        self.momentum, self.schedule, self.precondition = momentum, schedule, scale is not None
 
 
 @dataclass(frozen=True)
-class Sgd(Optimizer):
+class _Descent(Optimizer):
+    """The settings that the library's optimizers share."""
+
+    learning_rate: float = setting(
+        REQUIRED, "what the mean update, or an adaptive direction, is multiplied by"
+    )
+    momentum: float = setting(0.0, "share of the average of updates that stays in a round, in [0, 1)")
+    schedule: str = setting("constant", "of the learning rate, over all rounds of the run", SCHEDULES)
+    weight_decay: float = setting(
+        0.0, "decoupled: learning_rate * weight_decay of the model is taken away each round"
+    )
+
+    def __post_init__(self) -> None:
+        check_positive("learning_rate", self.learning_rate)
+        check_below_one("momentum", self.momentum)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_non_negative("weight_decay", self.weight_decay)
+        if self.weight_decay * self.learning_rate >= 1:
+            raise SettingError(
+                f"weight_decay is {self.weight_decay}; with learning_rate={self.learning_rate} it must be below "
+                f"{1 / self.learning_rate:g}, so that a round does not take the whole model away."
+            )
+
+    def _decayed(self, parameters: Vector, rate: float) -> Vector:
+        """Return what the decay leaves of `parameters`: they themselves where nothing decays."""
+        return parameters - rate * self.weight_decay * parameters if self.weight_decay else parameters
+
+
+@dataclass(frozen=True)
+class Sgd(_Descent):
     """Gradient descent with momentum; its state is `velocity` (d,) float32.
 
-        velocity <- momentum velocity + mean
+        velocity <- momentum velocity + x
         model <- model + rate (velocity - weight_decay model)                            rate = learning_rate share
-        model <- model + rate (mean + momentum velocity - weight_decay model)            with `nesterov`
+        model <- model + rate (x + momentum velocity - weight_decay model)               with `nesterov`
 
     `schedule` names the share of the rate at each point of the run; see `fedmf.mechanisms.schedules`. Nesterov's
     form is that of Sutskever, Martens, Dahl, Hinton (ICML 2013) as torch writes it. `weight_decay` is decoupled
     (Loshchilov and Hutter, ICLR 2019): it acts on the model and never enters the velocity.
     """
 
-    learning_rate: float = setting(REQUIRED, "what the mean update is multiplied by")
-    momentum: float = setting(0.0, "share of the velocity that stays in a round, in [0, 1)")
-    schedule: str = setting("constant", "of the learning rate, over all rounds of the run", SCHEDULES)
     nesterov: bool = setting(False, "true: look one step of the momentum ahead")
-    weight_decay: float = setting(
-        0.0, "decoupled: learning_rate * weight_decay of the model is taken away each round"
-    )
 
     def __post_init__(self) -> None:
-        check_descent(self.learning_rate, self.momentum, self.schedule, self.weight_decay)
+        super().__post_init__()
         if self.nesterov and not self.momentum:
             raise SettingError(
                 "nesterov is True, but momentum is 0, without which it is plain SGD; set both."
             )
 
-    def first(self, model: Vector) -> Slots:
+    def init(self, parameters: Vector) -> Slots:
         """Return a velocity of zeros."""
-        return {"velocity": np.zeros_like(model)}
+        return {"velocity": np.zeros_like(parameters)}
 
-    def step(
-        self, model: Vector, slots: Slots, mean: Vector, *, progress: float = 0.0
+    def update(
+        self, release: Vector, state: Slots, parameters: Vector, progress: float = 0.0
     ) -> tuple[Vector, Slots]:
-        """Return the new model and velocity; see `Optimizer.step`."""
         rate = self.learning_rate * share(self.schedule, progress)
-        decay = rate * self.weight_decay
-        velocity, moved = np.empty_like(model), np.empty_like(model)
+        velocity, moved = np.empty_like(parameters), np.empty_like(parameters)
         # Divergence is reported by the check on the model, not by a warning of numpy.
         with np.errstate(over="ignore", invalid="ignore"):
-            for block in blocks(len(model), 4):  # each stays in the cache through all of the step
-                np.add(self.momentum * slots["velocity"][block], mean[block], out=velocity[block])
+            for block in blocks(len(parameters), 4):  # each stays in the cache through all of the step
+                np.add(self.momentum * state["velocity"][block], release[block], out=velocity[block])
                 direction = velocity[block]
                 if self.nesterov:
-                    direction = mean[block] + self.momentum * direction
-                np.add(decayed(model[block], decay), rate * direction, out=moved[block])
+                    direction = release[block] + self.momentum * direction
+                np.add(self._decayed(parameters[block], rate), rate * direction, out=moved[block])
         return moved, {"velocity": velocity}
 
 
-def as_vector(values: npt.NDArray[Any]) -> Vector:
-    """Return values as float32, which they are already where all that they came from was."""
-    return np.asarray(values, np.float32)
+@dataclass(frozen=True)
+class Adagrad(_Descent):
+    """Adaptive steps by the sum of all squares so far, which only become smaller; v <- v + x^2.
+
+    The state of an adaptive optimizer is `m` and `v`, (d,) float32 each.
+    """
+
+    tau: float = setting(1e-3, "added to the root of that average; v begins at tau^2")
+    precondition: bool = setting(
+        False, "true: from the second epoch on, clients scale by 1 / (sqrt(v) + tau) before they clip"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not LEAST_TAU <= self.tau <= LARGEST_TAU:
+            raise SettingError(
+                f"tau is {self.tau}; v is float32 and begins at its square, so that it must lie in [{LEAST_TAU}, {LARGEST_TAU}]."
+            )
+
+    def init(self, parameters: Vector) -> Slots:
+        """Return m = 0 and v = tau^2."""
+        return {"m": np.zeros_like(parameters), "v": np.full_like(parameters, self.tau**2)}
+
+    def update(
+        self, release: Vector, state: Slots, parameters: Vector, progress: float = 0.0
+    ) -> tuple[Vector, Slots]:
+        rate = self.learning_rate * share(self.schedule, progress)
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported by the check on the state
+            m: Vector = self.momentum * state["m"] + (1 - self.momentum) * release
+            v = self._second_moment(state["v"], release * release)
+            moved = self._decayed(parameters, rate) + rate * np.asarray(
+                m / (np.sqrt(v) + self.tau), np.float32
+            )
+        return moved, {"m": m, "v": v}
+
+    def scale(self, state: Slots) -> Vector:
+        """Return the clients' scale of the next epoch, from v as the rounds before it left it."""
+        return preconditioner(state["v"], self.tau)
+
+    def _second_moment(self, v: Vector, square: Vector) -> Vector:
+        return v + square
+
+
+@dataclass(frozen=True)
+class Adam(Adagrad):
+    """Adaptive steps by an exponential average of squares: v <- beta2 v + (1 - beta2) x^2."""
+
+    beta2: float = setting(0.99, "how slowly the average of squares forgets")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_below_one("beta2", self.beta2)
+
+    def _second_moment(self, v: Vector, square: Vector) -> Vector:
+        return self.beta2 * v + (1 - self.beta2) * square
+
+
+@dataclass(frozen=True)
+class Yogi(Adam):
+    """Adam that forgets a large square slowly: v <- v - (1 - beta2) x^2 sign(v - x^2).
+
+    The rule is that of Zaheer, Reddi, Sachan, Kale, Kumar (NeurIPS 2018).
+    """
+
+    def _second_moment(self, v: Vector, square: Vector) -> Vector:
+        return np.asarray(v - (1 - self.beta2) * square * np.sign(v - square), np.float32)
+
+
+def preconditioner(v: Vector, tau: float) -> Vector:
+    """Return s = c / (sqrt(v) + tau), held to [1 / 10, 10], (d,) float32; v (d,) are second moments of updates.
+
+    Clients multiply by s before they clip, and the server divides the released mean by s: the noise is then shaped like the
+    updates, and the adaptive step makes it even again. Source: Ganesh, McMahan, Thakurta, "On Design Principles for Private
+    Adaptive Optimizers" (arXiv 2507.01129), where the scale follows every step. Here it is constant in an epoch, as Li, Zaheer,
+    Liu, Reddi, McMahan, Smith (ICLR 2023, arXiv 2212.00309) delay theirs, so that noise that cancels between rounds still does.
+    Privacy: s follows from what was released before the epoch and is the same for all of its clients, and clipping comes after
+    it (docs/privacy.md, section 5).
+
+    c is such that sum s^2 v = sum v: an update g with g^2 = v keeps its norm, so that a clip norm keeps its
+    meaning. All 1 where v has no size.
+
+    >>> preconditioner(np.array([4.0, 4.0], "f4"), 1e-3).tolist()
+    [1.0, 1.0]
+    """
+    moments = v.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        inverse = 1 / (np.sqrt(moments) + tau)
+        size = np.sqrt(moments.sum() / (inverse * inverse * moments).sum())
+    if not np.isfinite(size):
+        return np.ones_like(v)
+    return np.asarray(np.clip(size * inverse, 1 / LARGEST, LARGEST), np.float32)
 
 
 def form(slots: Slots) -> dict[str, str]:
@@ -122,23 +239,5 @@ def form(slots: Slots) -> dict[str, str]:
 
 
 def is_finite(slots: Slots) -> bool:
-    """Say whether a state holds finite numbers only."""
+    """Return whether a state holds finite numbers only."""
     return all(bool(np.isfinite(array).all()) for array in slots.values())
-
-
-def check_descent(learning_rate: float, momentum: float, schedule: str, weight_decay: float) -> None:
-    """Raise `SettingError` for what no rule descends with, and a decay that would turn the model's sign in one round."""
-    check_positive("learning_rate", learning_rate)
-    check_below_one("momentum", momentum)
-    check_choice("schedule", schedule, SCHEDULES)
-    check_non_negative("weight_decay", weight_decay)
-    if weight_decay * learning_rate >= 1:
-        raise SettingError(
-            f"weight_decay is {weight_decay}; with learning_rate={learning_rate} it must be below "
-            f"{1 / learning_rate:g}, so that a round does not take the whole model away."
-        )
-
-
-def decayed(model: Vector, decay: float) -> Vector:
-    """Return (1 - `decay`) `model`; the model itself where nothing decays."""
-    return model - decay * model if decay else model

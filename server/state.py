@@ -151,11 +151,12 @@ def apply_release(
     if state.scale is not None:
         mean = mean / state.scale
     progress = plan.participation.progress(state.round)
-    slots = state.slots if state.round else optimizer.first(state.model)
-    model, slots = optimizer.step(state.model, slots, mean, progress=progress)
+    slots = state.slots if state.round else optimizer.init(state.model)
+    model, slots = optimizer.update(mean, slots, state.model, progress)
     following = replace(state, round=release.round, model=model, slots=slots, register=register)
     if optimizer.precondition and release.round % plan.participation.rounds_per_epoch == 0:
         # Only here: within an epoch every round is divided by the same numbers, or its noise would not cancel.
+        assert optimizer.scale is not None
         following = replace(following, scale=optimizer.scale(slots))
     return replace(following, secrets=None if secrets is None else secrets_at(plan, secrets, release.round))
 

@@ -12,11 +12,10 @@ from experiments.settings.keys import keyed
 from experiments.settings.values import Choice, Option
 from fedmf.errors import SettingError
 from fedmf.setting import REQUIRED, setting
-from server.adaptive import Adagrad, Adam, Yogi
 from server.checked import Checked
-from server.optimizer import Optimizer, Sgd
+from server.optimizer import Adagrad, Adam, Optimizer, Sgd, Yogi
 
-_OWN = "package.module:Class, a server.Optimizer of your own (docs/optimizers.md)"
+_OWN = "package.module:function, which returns a server.Optimizer (docs/optimizers.md)"
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def _settings_of(name: str, own: type[Optimizer], **defaults: float) -> type[Opt
 
 @dataclass(frozen=True)
 class CustomOptimizerSettings(OptimizerSettings):
-    """A custom optimizer: `name` is its import path package.module:Class, `settings` its arguments."""
+    """A custom optimizer: `name` is its import path package.module:function, `settings` its arguments."""
 
     settings: Mapping[str, object] | None = setting(
         None, "its arguments, such as {learning_rate: 0.1}; null: none"
@@ -64,7 +63,7 @@ globals().update(
 def build_optimizer(settings: OptimizerSettings) -> Optimizer:
     """Return the server optimizer of a run; a custom one is imported, called and wrapped in `Checked`.
 
-    Raises `SettingError` for a class that is no optimizer, that does not take its settings or that raises.
+    Raises `SettingError` for a function that makes no optimizer, that does not take its settings or that raises.
     """
     if isinstance(settings, Optimizer):
         return settings
@@ -73,8 +72,7 @@ def build_optimizer(settings: OptimizerSettings) -> Optimizer:
     maker = import_maker(name, "optimizer.name", Optimizer)
     with keyed("optimizer.settings", given.keys()):
         check_takes(maker, given, who=name)
-    make = partial(_make, maker, given, name)
-    return Checked(make(), name, make)
+    return Checked(partial(_make, maker, given, name), name)
 
 
 def _make(maker: Callable[..., Any], given: Mapping[str, Any], name: str) -> Optimizer:

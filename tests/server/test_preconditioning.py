@@ -11,11 +11,9 @@ from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
-from server.adaptive import Adagrad, Adam
 from server.checkpoint import Checkpoint
 from server.cohort import SimulatedPopulation
-from server.optimizer import Sgd
-from server.preconditioning import LARGEST, preconditioner
+from server.optimizer import LARGEST, Adagrad, Adam, Sgd, preconditioner
 from server.state import apply_release, begin_epoch, first_state, make_release
 from server.strategy import FedMF
 from workers import Answering, replying, tagged

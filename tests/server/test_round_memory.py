@@ -70,7 +70,7 @@ def test_a_step_makes_the_new_model_and_velocity_and_nothing_else(nesterov):
     model, velocity, mean = rng.standard_normal((3, DIMENSION + 1), dtype=np.float32)
     sgd = Sgd(0.3, 0.9, nesterov=nesterov, weight_decay=0.01)
     with counted() as peak:
-        moved, slots = sgd.step(model, {"velocity": velocity}, mean)
+        moved, slots = sgd.update(mean, {"velocity": velocity}, model)
     assert peak.vectors < 2.3
     whole = 0.9 * velocity + mean
     np.testing.assert_array_equal(slots["velocity"], whole)

@@ -20,18 +20,16 @@ MINE = """
 import numpy as np
 from server import Optimizer
 
-class Mine(Optimizer):
-    momentum = 0.5
+def mine(rate) -> Optimizer:
+    def init(parameters):
+        return {"velocity": np.zeros_like(parameters), "rounds": np.array(0)}
 
-    def __init__(self, rate):
-        self.rate = np.float32(rate)
+    def update(release, state, parameters, progress):
+        velocity = np.float32(0.5) * state["velocity"] + release
+        moved = parameters + FACTOR * np.float32(rate) * velocity
+        return moved, {"velocity": velocity, "rounds": state["rounds"] + 1}
 
-    def first(self, model):
-        return {"velocity": np.zeros_like(model), "rounds": np.array(0)}
-
-    def step(self, model, slots, mean, *, progress=0.0):
-        velocity = np.float32(0.5) * slots["velocity"] + mean
-        return model + FACTOR * self.rate * velocity, {"velocity": velocity, "rounds": slots["rounds"] + 1}
+    return Optimizer(init, update, momentum=0.5)
 """
 
 
@@ -52,7 +50,7 @@ CHOICES = {
     "nesterov": ("optimizer.nesterov=true", "optimizer.weight_decay=0.01"),
     "adam": ("optimizer=adam", "optimizer.weight_decay=0.01"),
     "preconditioned adam": ("optimizer=adam", "optimizer.precondition=true"),
-    "custom": ("optimizer=custom", "optimizer.name=mine_of_the_run_tests:Mine", "optimizer.settings={rate: 0.1}"),
+    "custom": ("optimizer=custom", "optimizer.name=mine_of_the_run_tests:mine", "optimizer.settings={rate: 0.1}"),
 }  # fmt: skip
 
 
