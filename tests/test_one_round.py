@@ -39,7 +39,7 @@ MISTAKES = {
         "released(unrotated, noise,",
         "released(unrotated, type(noise)(0 * noise.mean, 1.0, noise.fresh),",
     ),
-    "priced as real numbers": ("precision=price.a", "precision=0.0"),
+    "priced at a million times the rounding": ("precision=price.a", "precision=1e6 * price.a"),
     "one mask for all clients": ("key.mask_key(str(client), step)", 'key.mask_key("0", step)'),
     "divided by n alone": ("total / (gamma * n)", "total / n"),
 }

@@ -9,16 +9,16 @@
 
 import math
 from collections.abc import Callable
+from decimal import ROUND_CEILING, Decimal
 from functools import cache, partial
 
 from fedmf.accounting.epoch import EpochEvent
-from fedmf.accounting.search import find_root
 from fedmf.accounting.spent import as_adjacency, check_accountant, privacy_spent
 from fedmf.checks import check_at_least, check_open_unit, check_positive
 from fedmf.errors import SettingError
 
+DIGITS = 8  # significant ones of a noise multiplier: more than matter, and the same with every root finder
 LOG_TOLERANCE = 1e-9
-LOOSE_LOG_TOLERANCE = 1e-5
 TIGHT_FACTOR = 1.05
 LARGEST = 1e12
 
@@ -36,10 +36,10 @@ def calibrate_noise_multiplier(
 ) -> float:
     """Return the smallest z = sigma / kappa_2 with which `epochs` epochs cost at most `epsilon` at `delta`.
 
-    The epsilon met is `PrivacySpent.epsilon`, so the exact Gaussian number at keep probability 1. The
-    answer errs upwards, by some 1e-9 relative (1e-5 under replacement and with accountant=tight): the
-    epsilon it gives never exceeds the target. Claims and errors as in `privacy_spent`; also `SettingError` for a target that no noise
-    multiplier below 1e12 meets.
+    The smallest of 8 significant digits, so that the result does not depend on the root finder or on the platform.
+    The epsilon met is `PrivacySpent.epsilon`, so the exact Gaussian number at keep probability 1; it never exceeds
+    the target. Claims and errors as in `privacy_spent`; also `SettingError` for a target that no noise multiplier
+    below 1e12 meets.
     """
     check_positive("epsilon", epsilon)
     check_open_unit("delta", delta)
@@ -55,7 +55,6 @@ def calibrate_noise_multiplier(
         lambda z: cost(EpochEvent(z, keep_probability, linf_over_l2)).epsilon,
         epsilon,
         start=start,
-        tolerance=LOOSE_LOG_TOLERANCE if adjacency == "replace" else LOG_TOLERANCE,
     )
     if accountant == "rdp" or keep_probability == 1:
         return by_rdp
@@ -64,7 +63,6 @@ def calibrate_noise_multiplier(
         epsilon,
         start=by_rdp,  # enough, as the tight epsilon is never above; a few per cent less will do
         factor=TIGHT_FACTOR,
-        tolerance=LOOSE_LOG_TOLERANCE,
     )
     return min(by_rdp, tight)
 
@@ -76,30 +74,28 @@ def _gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def solve_noise_multiplier(
-    epsilon_of: Callable[[float], float],
-    target: float,
-    *,
-    start: float = 1.0,
-    factor: float = 2.0,
-    tolerance: float = LOG_TOLERANCE,
+    epsilon_of: Callable[[float], float], target: float, *, start: float = 1.0, factor: float = 2.0
 ) -> float:
-    """Return the smallest argument at which a decreasing `epsilon_of` is at most `target`, from above.
+    """Return the smallest argument of `DIGITS` digits at which a decreasing `epsilon_of` is at most `target`.
 
     `start` and `factor`: a guess, and how far it may be off; both only save time.
     """
+    from scipy.optimize import brentq  # 0.1 s, and only a calibration needs it
+
     known = cache(epsilon_of)
     low, high = _bracket(known, target, start, factor)
-    found = math.exp(
-        find_root(
-            lambda u: math.log(min(max(known(math.exp(u)) / target, 1e-3), 1e300)),  # nearly linear
-            math.log(low),
-            math.log(high),
-            tolerance=tolerance,
-        )
-    )
-    while known(found) > target:
-        found *= 1 + 2 * tolerance
-    return found
+
+    def excess(u: float) -> float:
+        return math.log(min(max(known(math.exp(u)) / target, 1e-3), 1e300))  # nearly linear
+
+    near = Decimal(math.exp(brentq(excess, math.log(low), math.log(high), xtol=LOG_TOLERANCE)))
+    step = Decimal(10) ** (near.adjusted() + 1 - DIGITS)
+    found = near.quantize(step, ROUND_CEILING)
+    while known(float(found)) > target:
+        found += step
+    while known(float(found - step)) <= target:
+        found -= step
+    return float(found)
 
 
 def _bracket(

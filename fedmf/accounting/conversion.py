@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedmf.accounting.renyi import check_order
-from fedmf.accounting.search import find_minimum
 
 Curve = Callable[[float], float]
 """Total Renyi divergence of a run as a function of the order a > 1; non-decreasing."""
@@ -57,10 +56,23 @@ def least_order(
 
     The search is over log(a - 1), to `tolerance`: curves bend there as much near order 1 as at high orders.
     """
-    log_excess, value = find_minimum(
-        lambda u: function(1 + math.exp(u)), math.log(low), math.log(high), tolerance=tolerance
+    value, excess = least_by_logarithm(lambda excess: function(1 + excess), low, high, tolerance=tolerance)
+    return value, 1 + excess
+
+
+def least_by_logarithm(
+    function: Callable[[float], float], low: float, high: float, *, tolerance: float
+) -> tuple[float, float]:
+    """Return (value, x) at a local minimum of a function of x in (low, high), found in log x to `tolerance`."""
+    from scipy.optimize import minimize_scalar  # 0.1 s, which a client need not spend
+
+    found = minimize_scalar(
+        lambda u: function(math.exp(u)),
+        bounds=(math.log(low), math.log(high)),
+        method="bounded",
+        options={"xatol": tolerance},
     )
-    return value, 1 + math.exp(log_excess)
+    return float(found.fun), math.exp(found.x)
 
 
 def _unclamped(order: float, divergence: float, delta: float) -> float:

@@ -31,8 +31,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_ndtr
 
-from fedmf.accounting.gaussian import gaussian_delta, log_normal_cdf
+from fedmf.accounting.gaussian import gaussian_delta
 from fedmf.accounting.moments import log_sum
 
 Floats = npt.NDArray[np.float64]
@@ -82,7 +83,7 @@ def log_exponential_moment(
     root = math.sqrt(tau)
     end = root + math.sqrt(2 * (scaled_lam + RIGHT_SLACK))
     # Of P's mass beyond `end`, c Phi(-end) + gamma Phi(root - end), with the largest value e^s - 1.
-    parts = [scaled_lam + log_normal_cdf(root - end)]
+    parts: list[float] = [scaled_lam + log_ndtr(root - end)]
     largest = scaled_lam
     if stop is not None:
         stopped = _stopped_ratio(stop, keep_probability)
@@ -177,13 +178,13 @@ def _log_integral(s: float, tau: float, gamma: float, end: float) -> float:
     with np.errstate(divide="ignore"):
         low = log_mass + log_value[:-1] + np.log1p(-weight)
         high = log_mass + log_value[1:] + np.log(weight)
-    left = log_normal_cdf(LEFT) + float(log_value[0])
+    left = log_ndtr(LEFT) + float(log_value[0])
     return float(np.logaddexp(left, log_sum(np.concatenate([low, high]))))
 
 
 def log_cell_masses(edges: Floats) -> Floats:
     """Return the logarithms of the standard normal masses between increasing edges: shape [len(edges) - 1]."""
-    tails = np.array([log_normal_cdf(-abs(x)) for x in edges.tolist()])
+    tails = log_ndtr(-np.abs(edges))
     inner, outer = np.maximum(tails[:-1], tails[1:]), np.minimum(tails[:-1], tails[1:])
     with np.errstate(divide="ignore", invalid="ignore"):
         masses = np.asarray(inner + np.log(-np.expm1(outer - inner)))
@@ -206,6 +207,6 @@ def _stopped_ratio(stop: float, gamma: float) -> float:
 
 def _log_hitting(stop: float, tau: float, gamma: float) -> float:
     root = math.sqrt(tau)
-    far, near = log_normal_cdf((-stop - tau / 2) / root), log_normal_cdf((-stop + tau / 2) / root)
+    far, near = log_ndtr((-stop - tau / 2) / root), log_ndtr((-stop + tau / 2) / root)
     without = math.log1p(-gamma) + np.logaddexp(far, near - stop)
     return float(np.logaddexp(without, math.log(gamma) + np.logaddexp(near, far + stop)))

@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from fedmf.accounting.conversion import least_by_logarithm
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_epsilon
 from fedmf.accounting.quadratic_variation import (
@@ -31,7 +32,6 @@ from fedmf.accounting.quadratic_variation import (
     least_stop,
     log_expm1,
 )
-from fedmf.accounting.search import find_minimum
 
 SHARES = (0.7, 0.5, 0.1, 0.03, 0.01, 0.001)
 HIT_SHARES = (0.1, 0.01, 0.001)
@@ -138,11 +138,9 @@ def _best(family: "_Family", delta: float, worth: float) -> tuple[float, Paramet
         return math.inf, None
     i = SHARES.index(share)
     low, high = SHARES[min(i + 1, len(SHARES) - 1)], SHARES[max(i - 1, 0)]
-    place, value = find_minimum(
-        lambda u: epsilon_of(math.exp(u)), math.log(low), math.log(high), tolerance=SHARE_TOLERANCE
+    epsilon, share = min(
+        (epsilon, share), least_by_logarithm(epsilon_of, low, high, tolerance=SHARE_TOLERANCE)
     )
-    if value < epsilon:
-        epsilon, share = value, math.exp(place)
     tail = share * free
     return epsilon, Parameters(family.least_squared_mu(tail)[1], tail, family.stop)
 

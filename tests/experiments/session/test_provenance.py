@@ -212,7 +212,7 @@ def test_a_resume_under_another_calibration_is_refused_and_changes_nothing(
     with behind_round(Checkpoint, "settle", after):
         run(tmp_path / "r", *SMALL)
     with monkeypatch.context() as patched:
-        calibrating(patched, 1 + 1e-7)
+        calibrating(patched, 1 + 1e-6)
         said = refused(capsys, tmp_path / "r", *SMALL, RESUME)
     assert "the noise multiplier is " in said
     assert "began with " in said

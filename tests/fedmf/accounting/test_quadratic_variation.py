@@ -7,9 +7,10 @@ import mpmath
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.special import log_ndtr
 
 from fedmf.accounting import EpochEvent, quadratic_variation
-from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon, log_normal_cdf
+from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fedmf.accounting.quadratic_variation import (
     Parameters,
     Setting,
@@ -177,7 +178,7 @@ def test_psi_is_rounded_upwards_by_its_margin(s, tau, gamma):
     root = math.sqrt(tau)
     end = root + math.sqrt(2 * (s + 80))
     integral = quadratic_variation._log_integral(s, tau, gamma, end)
-    bound = np.logaddexp(integral, s + log_normal_cdf(root - end))
+    bound = np.logaddexp(integral, s + log_ndtr(root - end))
     assert log_expm1(log_exponential_moment(s, tau=tau, keep_probability=gamma)) >= bound + 5e-10
 
 
