@@ -233,5 +233,5 @@ def check_same(processes: Sequence[RayProcess], settings: Settings, sample: Samp
             if theirs[name] != value:
                 raise SettingError(
                     f"{worker} differs from this process in {name}: {theirs[name]} there, {value} here. Every node must "
-                    "have the same software and data (docs/cluster.md); nothing was asked of a client."
+                    "have the same software and data (docs/scale.md); nothing was asked of a client."
                 )

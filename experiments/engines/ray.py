@@ -2,7 +2,7 @@
 
 Ray's ports have no secret by themselves, and they listen on every interface of a machine: who reaches one can run code
 there. A cluster of a run's own therefore asks for a token that only its own processes know. One that is running has
-what it was started with (docs/cluster.md).
+what it was started with (docs/scale.md).
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def import_ray(engine: RaySettings) -> Any:
         if "ray" in sys.modules:
             raise SettingError(
                 "engine.address is null, but this process has imported Ray already, without a token for a cluster of the "
-                "run's own; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN before (docs/cluster.md)."
+                "run's own; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN before (docs/scale.md)."
             )
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     try:
@@ -74,7 +74,7 @@ def join(ray: Any, engine: RaySettings) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         raise SettingError(
             f"engine.address is {engine.address}, but that Ray cluster could not be joined ({one_line(error)}); look at "
-            "the address, the token and the versions of both (docs/cluster.md)."
+            "the address, the token and the versions of both (docs/scale.md)."
         ) from error
     if signal.getsignal(signal.SIGTERM) is not on_signal:
         signal.signal(signal.SIGTERM, on_signal)  # Ray's would end the process with a code of its own
