@@ -29,9 +29,8 @@ from fedmf.errors import DeviceLostError, DivergedError, RunStoppedError, Settin
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.client_plan import ClientPlan
-from fedmf.updates.tags import Turn, with_tag
 from fedmf.updates.vectors import Vector
-from fedmf.updates.wire import Values
+from fedmf.updates.wire import Turn, Values, with_tag
 
 log = logging.getLogger(__name__)
 

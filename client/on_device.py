@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from fedmf.randomness import SecretKey
-from fedmf.updates.clipping import MARGIN, ROTATION_MARGIN, clip_linf
 from fedmf.updates.rotation import Rotation
-from fedmf.updates.rounding import round_to_levels
+from fedmf.updates.vectors import MARGIN, ROTATION_MARGIN, clip_linf, round_to_levels
 from fedmf.updates.wire import Bounds, Values, coordinates
 
 

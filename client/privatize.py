@@ -9,10 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from fedmf.randomness import SecretKey
-from fedmf.updates.clipping import LONGEST_ROTATED, clip_l2, clip_linf, zero_if_not_finite
-from fedmf.updates.rotation import Rotation
-from fedmf.updates.rounding import round_to_levels
-from fedmf.updates.vectors import Vector
+from fedmf.updates.rotation import Rotation, zero_if_not_finite
+from fedmf.updates.vectors import LONGEST_ROTATED, Vector, clip_l2, clip_linf, round_to_levels
 from fedmf.updates.wire import Bounds, Values, coordinates
 
 

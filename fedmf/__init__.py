@@ -56,8 +56,12 @@ if TYPE_CHECKING:  # the public names
     from fedmf.plan import Plan as Plan, PrivacyTarget as PrivacyTarget, make_plan as make_plan
     from fedmf.randomness import PublicSeed as PublicSeed, SecretKey as SecretKey
     from fedmf.statement import Statement as Statement
-    from fedmf.updates.client_plan import ClientPlan as ClientPlan, make_client_plan as make_client_plan
-    from fedmf.updates.compression import Compression as Compression, make_bounds as make_bounds
+    from fedmf.updates.client_plan import (
+        ClientPlan as ClientPlan,
+        Compression as Compression,
+        make_bounds as make_bounds,
+        make_client_plan as make_client_plan,
+    )
     from fedmf.updates.vectors import Layout as Layout
     from fedmf.updates.wire import Bounds as Bounds
     from fedmf.version import __version__ as __version__

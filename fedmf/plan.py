@@ -31,8 +31,7 @@ from fedmf.mechanisms.run_factorization import RunFactorization, followed_by, re
 from fedmf.participation import Participation
 from fedmf.randomness import PublicSeed
 from fedmf.setting import REQUIRED, setting
-from fedmf.updates.client_plan import ClientPlan, make_client_plan
-from fedmf.updates.compression import Compression, make_bounds
+from fedmf.updates.client_plan import ClientPlan, Compression, make_bounds, make_client_plan
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.wire import Bounds, value_bytes
 

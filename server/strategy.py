@@ -18,7 +18,7 @@ from fedmf.errors import PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedEr
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from fedmf.updates.tags import Turn, without_tag
+from fedmf.updates.wire import Turn, without_tag
 from server.aggregation import FixedPoint
 from server.cohort import Population, ReplyPolicy
 from server.exchange import exchange

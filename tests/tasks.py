@@ -4,7 +4,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 
 from client.parameters import flat_parameters
 from fedmf.updates import wire
-from fedmf.updates.tags import TAG_BYTES
+from fedmf.updates.wire import TAG_BYTES
 from plans import KEY
 from poison import Spoilt
 

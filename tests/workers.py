@@ -7,7 +7,7 @@ from client.privatize import privatize
 from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from fedmf.updates.tags import Turn, with_tag
+from fedmf.updates.wire import Turn, with_tag
 from plans import KEY, random_vector, small_plan
 from server.cohort import SimulatedPopulation
 from server.optimizer import Sgd

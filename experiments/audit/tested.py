@@ -42,8 +42,7 @@ from fedmf.audit.residual import VARIANCE
 from fedmf.errors import FedmfError
 from fedmf.mechanisms.arrays import Float64
 from fedmf.randomness import PublicSeed, SecretKey
-from fedmf.updates.rounding import level_step
-from fedmf.updates.vectors import Vector
+from fedmf.updates.vectors import Vector, level_step
 from server.state import apply_release, begin_epoch, first_state
 
 WHOLE_VECTOR, JOURNAL = "coupled sensitivity, whole vector", "coupled journal"

@@ -30,8 +30,7 @@ from fedmf.outlook import misgivings
 from fedmf.participation import rounds_that_fit
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
-from fedmf.updates.client_plan import ClientPlan, make_client_plan
-from fedmf.updates.compression import make_bounds
+from fedmf.updates.client_plan import ClientPlan, make_bounds, make_client_plan
 from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import Bounds
 from server.checked import Checked, rehearse

@@ -17,8 +17,8 @@ from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.spent import privacy_spent
 from fedmf.checks import check_at_least, check_keep_probability, check_non_negative, check_positive
 from fedmf.errors import SettingError
-from fedmf.updates.clipping import default_linf_bound
 from fedmf.updates.rotation import padded_dimension
+from fedmf.updates.vectors import default_linf_bound
 
 KEEP_TOLERANCE = 1e-4  # relative
 SMALLEST_KEEP_PROBABILITY = 1e-9

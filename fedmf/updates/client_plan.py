@@ -1,15 +1,46 @@
-"""What a client needs of the run's plan, and nothing that needs the accountant or a mechanism.
+"""What a client must know of a run: how an update travels, its bounds, rotation and mask; no accountant, no mechanism.
 
-`Plan.client_plan` gives it where there is a plan. A deployed node has none: `make_client_plan` gives it the same
+`Plan.client_plan` is a `ClientPlan` where there is a plan. A deployed node has none: `make_client_plan` gives the same
 value from the public settings of the run.
 """
 
 from dataclasses import dataclass
 
+from fedmf.checks import check_choice, check_keep_probability, check_positive
+from fedmf.choices import ROTATIONS, VALUE_TYPES
+from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
-from fedmf.updates.compression import Compression
-from fedmf.updates.rotation import Rotation
+from fedmf.setting import REQUIRED, setting
+from fedmf.updates.rotation import Rotation, padded_dimension
+from fedmf.updates.vectors import default_linf_bound
 from fedmf.updates.wire import Bounds
+
+_RAREST = 2.0**-32  # a mask keeps with the wanted probability to 2^-64: here that is 2^-32 of it
+
+
+@dataclass(frozen=True)
+class Compression:
+    """How an update travels: rotated, each coordinate kept with `keep_probability` gamma, as `value_type`.
+
+    Raises `SettingError` for a keep probability outside [2^-32, 1], an unknown rotation or value type.
+    """
+
+    keep_probability: float = setting(
+        REQUIRED, "gamma, the share of the coordinates that a client sends, in (0, 1]"
+    )
+    rotation: str = setting(
+        "hadamard", "what an update is rotated by before its coordinates are clipped", ROTATIONS
+    )
+    value_type: str = setting("float32", "what a coordinate travels as", VALUE_TYPES)
+
+    def __post_init__(self) -> None:
+        check_keep_probability(self.keep_probability)
+        if self.keep_probability < _RAREST:
+            raise SettingError(
+                f"keep_probability is {self.keep_probability}; masks of 64 bits need at least 2^-32."
+            )
+        check_choice("rotation", self.rotation, ROTATIONS)
+        check_choice("value_type", self.value_type, VALUE_TYPES)
 
 
 @dataclass(frozen=True)
@@ -35,3 +66,34 @@ def make_client_plan(
     """
     rotation = Rotation(compression.rotation, dimension, seed)
     return ClientPlan(bounds, rotation, compression.keep_probability, seed)
+
+
+def make_bounds(
+    *,
+    l2_norm: float | None,
+    linf_norm: float | None,
+    dimension: int,
+    cohort_size: int,
+    compression: Compression,
+) -> Bounds:
+    """Return the bounds that a client enforces.
+
+    `linf_norm` None means the formula with the Hadamard rotation, and `l2_norm` without it. Raises `SettingError`
+    for an L-infinity bound without an L2 bound, and for int8 values without bounds.
+    """
+    if l2_norm is None:
+        if linf_norm is not None:
+            raise SettingError(f"linf_norm is {linf_norm} without l2_norm; give both or neither.")
+        if compression.value_type == "int8":
+            raise SettingError("value_type is int8 without l2_norm; the int8 grid needs bounds.")
+        return Bounds(None, None, compression.value_type)
+    check_positive("l2_norm", l2_norm)
+    if linf_norm is None:
+        padded = padded_dimension(dimension, compression.rotation)
+        linf_norm = (
+            default_linf_bound(l2_norm, padded, cohort_size)
+            if compression.rotation == "hadamard"
+            else l2_norm
+        )
+    check_positive("linf_norm", linf_norm)
+    return Bounds(l2_norm, min(linf_norm, l2_norm), compression.value_type)

@@ -54,13 +54,9 @@ def _positions_in_numpy(
     words: npt.NDArray[np.uint64], keep_probability: float, position: int, dimension: int
 ) -> tuple[int, npt.NDArray[np.int64]]:
     """Return the last coordinate looked at, and those that `words` keep after `position` and below `dimension`."""
-    gaps = _gaps(words, keep_probability)
-    if gaps.max() > _LONGEST_GAP:
-        positions = position + np.cumsum(np.minimum(gaps, _LONGEST_GAP), dtype=np.int64)
-        kept = positions[gaps <= _LONGEST_GAP]
-    else:
-        kept = positions = np.cumsum(gaps, dtype=np.int64)
-        positions += position
+    gaps = np.searchsorted(gap_table(keep_probability), words, side="right") + 1
+    positions = position + np.cumsum(np.minimum(gaps, _LONGEST_GAP), dtype=np.int64)
+    kept = positions[gaps <= _LONGEST_GAP]
     return int(positions[-1]), kept[: np.searchsorted(kept, dimension)]
 
 
@@ -105,15 +101,6 @@ def _gap_guide(keep_probability: float) -> npt.NDArray[np.int16]:
     least = np.searchsorted(table, smallest, side="right")
     most = np.searchsorted(table, smallest | np.uint64((1 << low) - 1), side="right")
     return np.where(least == most, least + 1, -(least + 1)).astype(np.int16)
-
-
-def _gaps(words: npt.NDArray[np.uint64], keep_probability: float) -> npt.NDArray[np.int16]:
-    """Return the gaps that words stand for, shape (k,), int16: searching the table for few of them only."""
-    leading = (words >> np.uint64(64 - _GUIDE_BITS)).view(np.int64)
-    gaps = _gap_guide(keep_probability).take(leading)
-    untold = np.flatnonzero(gaps < 0)
-    gaps[untold] = np.searchsorted(gap_table(keep_probability), words[untold], side="right") + 1
-    return gaps
 
 
 def _draws_for(coordinates: int, keep_probability: float) -> int:

@@ -7,7 +7,7 @@ clip a bound on what is sent.
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ LARGEST_DIMENSION = 1 << 32  # up to which docs/privacy.md, section 5, proves th
 Real = TypeVar("Real", np.float32, np.float64)
 
 _RADIX = 16  # one product by H_16 a pass: five passes for 2^20, each a matrix product near memory speed
-_SWEPT = 1 << 14  # coordinates at once of a difference, its squares and its signs: all stay in the cache
+_SWEPT = 1 << 14  # coordinates whose squares are added at once, in float64: they stay in the cache
 _COLUMNS = 1 << 11  # at once: a block that is read with a stride and written without stays in the cache
 
 
@@ -61,25 +61,20 @@ def hadamard(vector: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[
 
 
 def _hadamard_in_numpy(vector: npt.NDArray[Real], donate: bool = False) -> npt.NDArray[Real]:
-    """Return H x by one product with H_16 a pass."""
+    """Return H x by one product with H_16 a pass, over blocks of columns."""
     spare, remaining = vector if donate else np.empty_like(vector), vector.size
     target = np.empty_like(vector)
     while remaining > 1:
         radix = min(_RADIX, remaining)
         # Each pass transforms the slowest axis and makes it the fastest: at the end all are back in order.
-        _transform_slowest(vector.reshape(radix, -1), out=target.reshape(-1, radix))
+        rows, out = vector.reshape(radix, -1), target.reshape(-1, radix)
+        transform = _sylvester(radix).astype(vector.dtype)
+        for start in range(0, rows.shape[1], _COLUMNS):
+            block = slice(start, start + _COLUMNS)
+            np.matmul(rows[:, block].T, transform, out=out[block])
         vector, target, spare = target, spare, target
         remaining //= radix
     return vector
-
-
-def _transform_slowest(matrix: npt.NDArray[Real], *, out: npt.NDArray[Real]) -> None:
-    """Write (H matrix)^T into `out`, (columns, radix), for `matrix` of shape (radix, columns)."""
-    radix, columns = matrix.shape
-    transform = _SYLVESTER[radix].astype(matrix.dtype)
-    for start in range(0, columns, _COLUMNS):
-        block = slice(start, start + _COLUMNS)
-        np.matmul(matrix[:, block].T, transform, out=out[block])
 
 
 @dataclass(frozen=True)
@@ -88,6 +83,11 @@ class Rotated:
 
     values: Vector
     norm: float
+
+
+def zero_if_not_finite(rotated: Rotated) -> Rotated:
+    """Return `rotated`, or the zero vector if any entry of the update was NaN or infinite."""
+    return rotated if math.isfinite(rotated.norm) else Rotated(np.zeros_like(rotated.values), 0.0)
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,10 @@ class Rotation:
         """The public signs of the rotation, (D,)."""
         return self.seed.signs(self.padded, "rotation").astype(np.int8)  # kept for the whole run
 
-    def rotate(self, update: Vector) -> Vector:
-        """Return the rotated update, (d,) -> (D,), same Euclidean norm up to float32 rounding."""
-        return self.turn(update).values
-
     def turn(self, update: Vector, start: Vector | None = None) -> Rotated:
         """Return `update` (d,) less `start` (d,), if given, rotated to (D,), and the L2 norm of that difference.
 
+        Rotating keeps the norm up to float32 rounding.
         The difference is that of float32; its norm is accumulated in float64, which no finite float32 values overflow.
         """
         fast = None if self.kind == "identity" else loops()
@@ -130,24 +127,21 @@ class Rotation:
         return Rotated(values, math.sqrt(fast.sweep(*given, self.signs, factor, values)))
 
     def _turn_in_numpy(self, update: Vector, start: Vector | None) -> Rotated:
-        """Return what `turn` does: difference, squares and signs block by block in the cache, then the transform."""
-        has_signs = self.kind != "identity"
-        values, squares = np.empty(self.padded, np.float32), 0.0
-        values[self.dimension :] = 0
-        wide = np.empty(min(_SWEPT, self.dimension))
+        """Return what `turn` does."""
+        values, squares = np.zeros(self.padded, np.float32), 0.0
+        difference = values[: self.dimension]
         with np.errstate(over="ignore", invalid="ignore"):
+            np.subtract(update, 0 if start is None else start, out=difference)
             for first in range(0, self.dimension, _SWEPT):
-                block = slice(first, min(first + _SWEPT, self.dimension))
-                part, squared = values[block], wide[: block.stop - first]
-                np.subtract(update[block], 0 if start is None else start[block], out=part)
-                squared[:] = part
-                squares += float(np.dot(squared, squared))
-                if has_signs:
-                    np.multiply(part, self.signs[block], out=part)
-            return Rotated(hadamard(values, donate=True) if has_signs else values, math.sqrt(squares))
+                wide = difference[first : first + _SWEPT].astype(np.float64)
+                squares += float(np.dot(wide, wide))
+            if self.kind != "identity":
+                difference *= self.signs[: self.dimension]
+                values = hadamard(values, donate=True)
+        return Rotated(values, math.sqrt(squares))
 
     def unrotate(self, rotated: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[Real]:
-        """Return the inverse of `rotate` less the padding, (D,) -> (d,), in the dtype of `rotated`.
+        """Return the inverse of `turn` less the padding, (D,) -> (d,), in the dtype of `rotated`.
 
         With `donate` the memory of `rotated` may be overwritten, and that of the result.
         """
@@ -158,12 +152,10 @@ class Rotation:
         return np.multiply(unrotated, self.signs[: self.dimension], out=unrotated if is_ours else None)
 
 
+@cache
 def _sylvester(size: int) -> npt.NDArray[np.float64]:
     """Return the orthonormal Sylvester-Hadamard matrix of a power-of-two size."""
     matrix: npt.NDArray[np.float64] = np.ones((1, 1))
     while len(matrix) < size:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
     return np.asarray(matrix / np.sqrt(size))
-
-
-_SYLVESTER = {size: _sylvester(size) for size in (2, 4, 8, 16)}

@@ -1,15 +1,28 @@
-"""What travels: the names of message parts and fields, and the bytes of a masked update.
+"""What travels: the names of message parts and fields, the bytes of a masked update, and their tag.
 
 A task goes down (the model once, and who, when and under which key); a reply comes back: the kept values
-only, in increasing order of their coordinates, and a tag behind them (`fedmf.updates.tags`). The coordinates never
-travel: both sides draw them from the mask key. A message may carry the tasks of several clients of one node: a field holds a list with an entry for each, and
-so do the values in the reply, every client's on their own and under their own mask.
+only, in increasing order of their coordinates, and a tag after them. The coordinates never travel: both sides draw them
+from the mask key. A message may carry the tasks of several clients of one node: a field holds a list with an entry for
+each, and so do the values in the reply, every client's separately and under their own mask.
+
+The tag tells the server that values answer its own task. Flower 1.41 takes a reply from any registered node that knows
+the id of a message, and ids stand in its logs. What binds a reply to its task is the mask key, which the server sends to
+the client's node alone. (A registered node that learns the task's id while the SuperLink stores the task can fetch it too:
+docs/deployment.md, "Trust".)
+
+    K   = HMAC-SHA256(mask key, "reply tag", run, epoch, step, client)
+    tag = the first 16 bytes of HMAC-SHA256(K, values)
+
+K is derived by `SecretKey.derive`, whose purpose and position are encoded without ambiguity, and it is no other key: the
+mask itself depends on the purpose "coordinates", rounding on "rounding". So a tag reveals nothing about a mask, and one of
+another run, round or client fits nowhere else. Without the mask key a tag is guessed with probability 2^-128.
 """
 
+import hmac
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +31,8 @@ from fedmf.checks import check_choice
 from fedmf.choices import VALUE_TYPES
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
-from fedmf.updates.clipping import clip_l2, clip_linf, l2_norm
 from fedmf.updates.masks import kept_coordinates
-from fedmf.updates.rounding import TAU, dequantize
-from fedmf.updates.tags import TAG_BYTES
-from fedmf.updates.vectors import Vector
+from fedmf.updates.vectors import TAU, Vector, clip_l2, clip_linf, dequantize, l2_norm
 
 # ArrayRecord of a message: the flat model under key VECTOR; under key SCALE, if there, what updates are scaled by.
 MODEL = "model"
@@ -44,6 +54,7 @@ STYPE = "fedmf.little-endian"  # how arrays are written: bare values, no header,
 CLIENT, EPOCH, STEP, MASK_KEY, FIXED = "client", "epoch", "step", "mask-key", "fixed"
 
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
+TAG_BYTES = 16
 # Message header, record names and tag of one reply, as Flower 1.41 serialises it; a test measures it.
 ENVELOPE_BYTES = 375 + TAG_BYTES
 
@@ -129,3 +140,38 @@ def value_bytes(dimension: int, keep_probability: float, value_type: str) -> flo
     """Return the expected bytes of the values one client sends: gamma D times the size of a value."""
     check_choice("value_type", value_type, VALUE_TYPES)
     return keep_probability * dimension * _DTYPES[value_type].itemsize
+
+
+class Turn(NamedTuple):
+    """What a reply answers: the task of `client` in `step` of `epoch` (both 0-based) of the Flower run number `run`."""
+
+    run: int
+    epoch: int
+    step: int
+    client: str
+
+
+def with_tag(values: bytes, mask_key: SecretKey, turn: Turn) -> bytes:
+    """Return a client's values with their tag behind them.
+
+    >>> len(with_tag(bytes(8), SecretKey.reproducible(0), Turn(run=1, epoch=0, step=2, client="7")))
+    24
+    """
+    return values + _tag(values, mask_key, turn)
+
+
+def without_tag(data: object, mask_key: SecretKey, turn: Turn) -> bytes | None:
+    """Return the values that a client of the task `turn` sent; None for anything of another task or under another key.
+
+    Never raises for any `data`. Tags are compared in constant time, and nobody is told that one failed: such a reply
+    counts as any malformed one does.
+    """
+    if not isinstance(data, bytes) or len(data) < TAG_BYTES:
+        return None
+    values, tag = data[:-TAG_BYTES], data[-TAG_BYTES:]
+    return values if hmac.compare_digest(tag, _tag(values, mask_key, turn)) else None
+
+
+def _tag(values: bytes, mask_key: SecretKey, turn: Turn) -> bytes:
+    key = mask_key.derive("reply tag", *turn)
+    return hmac.digest(key.reveal(), values, "sha256")[:TAG_BYTES]

@@ -32,7 +32,7 @@ class Hostile:
                 (task,), _ = unpack(message)
                 vector = self._now(int(message.metadata.group_id))
                 with np.errstate(invalid="ignore", over="ignore"):
-                    sent = sent_bytes(self._plan.rotation.rotate(vector), task)
+                    sent = sent_bytes(self._plan.rotation.turn(vector).values, task)
                 reply.content.config_records[wire.UPDATE][wire.VALUES] = [sent]
                 replies.append(reply)
             replies.append(reply)

@@ -13,7 +13,7 @@ from fedmf.mechanisms.noise import NoiseRow, next_noise
 from fedmf.normals import STEP
 from fedmf.randomness import PublicSeed, SecretKey, gaussian_row
 from fedmf.updates import wire
-from fedmf.updates.clipping import clip_l2, l2_norm
+from fedmf.updates.vectors import clip_l2, l2_norm
 from server.state import make_release
 
 TILE, PAIR = 20_000, (5, 42)

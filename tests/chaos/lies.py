@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord
 
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from fedmf.updates.tags import TAG_BYTES, Turn, with_tag
+from fedmf.updates.wire import TAG_BYTES, Turn, with_tag
 
 
 def lying(honest, told):

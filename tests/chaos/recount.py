@@ -24,7 +24,7 @@ from experiments.deployment.server import build_deployed
 from experiments.engines.grid import call_app, local_context, set_identity
 from experiments.settings.experiment import Experiment, build_client_plan, build_model
 from fedmf.updates import wire
-from fedmf.updates.tags import TAG_BYTES
+from fedmf.updates.wire import TAG_BYTES
 from runs import model
 from server.aggregation import FixedPoint
 from server.cohort import node_of

@@ -17,7 +17,7 @@ from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
 from fedmf.errors import ReleaseOrderError
 from fedmf.randomness import SecretKey
-from fedmf.updates.tags import TAG_BYTES
+from fedmf.updates.wire import TAG_BYTES
 from nodes import DATA, TWO, Nodes, key_of, play_here, playing
 from server import strategy
 from server.record import Record

@@ -13,7 +13,7 @@ from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.engines.grid import local_context, set_identity
 from fedmf.updates import wire
-from fedmf.updates.tags import Turn, without_tag
+from fedmf.updates.wire import Turn, without_tag
 from plans import KEY, small_plan
 from tasks import told, untagged, values_in as sent_in
 

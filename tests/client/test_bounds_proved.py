@@ -16,9 +16,9 @@ from hypothesis.extra import numpy as hnp
 from client.privatize import privatize
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
-from fedmf.updates import clipping, wire
+from fedmf.updates import vectors, wire
 from fedmf.updates.rotation import Rotation, hadamard
-from fedmf.updates.rounding import TAU, dequantize, level_step, round_to_levels
+from fedmf.updates.vectors import TAU, dequantize, level_step, round_to_levels
 from fedmf.updates.wire import Bounds
 from plans import KEY
 from without_numba import both_forms, needs_numba, without_numba
@@ -127,7 +127,7 @@ def test_without_the_margin_the_bound_would_be_exceeded(kind, monkeypatch):
     bounds, rotation = Bounds(1.0, 1.0), Rotation("hadamard", 4096, PublicSeed(1))
     updates = [vector * 2 for seed in range(5) for vector in adversaries(4096, rotation, seed).values()]
     assert all(square(send(update, bounds, rotation)) <= 1 for update in updates)
-    monkeypatch.setattr(clipping, "ROTATION_MARGIN", 0.0)
+    monkeypatch.setattr(vectors, "ROTATION_MARGIN", 0.0)
     assert any(square(send(update, bounds, rotation)) > 1 for update in updates)
 
 
@@ -232,9 +232,9 @@ def test_an_int8_draw_whose_computed_norm_is_the_radius_is_not_taken_as_norms_ro
     rng, found = np.random.default_rng(2), 0
     for _ in range(300):
         values = dequantize(rng.integers(90, 127, 3).astype(np.int8), 1.0)
-        l2_norm = clipping.l2_norm(values) / (1 + TAU)
+        l2_norm = vectors.l2_norm(values) / (1 + TAU)
         bounds = Bounds(l2_norm, 1.0, "int8")
-        found += square(values) > Fraction(bounds.radius) ** 2 and clipping.l2_norm(values) <= bounds.radius
+        found += square(values) > Fraction(bounds.radius) ** 2 and vectors.l2_norm(values) <= bounds.radius
         levels = round_to_levels(values * np.float32(1 - 1e-4), l2_bound=l2_norm, linf_bound=1.0, key=KEY)
         assert square(dequantize(levels, 1.0)) <= Fraction(bounds.radius) ** 2
     assert found > 30  # so that without a margin some of them would be taken

@@ -8,7 +8,7 @@ from client.privatize import privatize
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
 from fedmf.updates.rotation import Rotation
-from fedmf.updates.rounding import TAU, dequantize
+from fedmf.updates.vectors import TAU, dequantize
 from plans import KEY, random_vector, small_plan
 
 
@@ -93,7 +93,7 @@ def test_clipping_before_the_rotation_would_break_the_bound():
     rotation = Rotation("hadamard", 64, PublicSeed(5))
     update = np.sign(rotation.unrotate(np.eye(64, dtype="f4")[3])) * np.float32(0.125)
     assert np.abs(update).max() <= 0.2
-    assert np.abs(rotation.rotate(update)).max() > 0.2
+    assert np.abs(rotation.turn(update).values).max() > 0.2
 
 
 @pytest.mark.parametrize("value_type", ["float32", "int8"])
@@ -103,7 +103,7 @@ def test_decode_is_unbiased_over_masks(value_type):
     update = random_vector(64, 0.9)
     keys = [KEY.mask_key("0", step) for step in range(4000)]
     mean = np.mean([receive(plan, send(plan, update, key), key) for key in keys], axis=0) / 0.25
-    rotated = plan.rotation.rotate(update)
+    rotated = plan.rotation.turn(update).values
     standard_error = np.abs(rotated) * np.sqrt(0.75 / 0.25 / 4000) + 1 / 127 / np.sqrt(0.25 * 4000)
     assert (np.abs(mean - rotated) < 5 * standard_error).all()
     assert not (np.abs(mean * 0.25 - rotated) < 5 * standard_error).all()

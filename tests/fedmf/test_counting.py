@@ -4,23 +4,9 @@ from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
 from fedmf.accounting import finite_precision
-from fedmf.counting import (
-    best_learning_rate,
-    continual_counter,
-    online_learner,
-    regret_bound,
-    square_root_regret_bound,
-)
-from fedmf.counting.counter import clip
+from fedmf.counting import OnlineLearner, clip, continual_counter, online_learner
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
-
-
-@pytest.fixture(autouse=True, scope="module")
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDMF_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def key(seed=0):
@@ -112,20 +98,16 @@ def test_square_root_costs_a_little_more_than_the_optimum():
     assert 1.04 < ratio < 1.07
 
 
-def test_feeding_is_pure_and_ends_with_the_last_round():
+def test_feeding_is_pure_depends_on_the_key_and_ends_with_the_last_round():
     counter = continual_counter(2, epsilon=1.0, delta=1e-6)
     state = counter.start(key=key())
     first, following = counter.feed(1, state)
     again, _ = counter.feed(1, state)
     np.testing.assert_array_equal(first, again)
+    assert (first != counter.feed(1, counter.start(key=key(1)))[0]).all()
     _, last = counter.feed(1, following)
     with pytest.raises(SettingError, match="step is 2"):
         counter.feed(1, last)
-
-
-def test_other_keys_give_other_noise():
-    counter = continual_counter(3, epsilon=1.0, delta=1e-6)
-    assert (released(counter, np.zeros(3), 1) != released(counter, np.zeros(3), 2)).all()
 
 
 def test_long_vectors_are_clipped_and_broken_ones_count_as_zero():
@@ -138,20 +120,20 @@ def test_long_vectors_are_clipped_and_broken_ones_count_as_zero():
         clip([1.0], 2, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_bad_settings_are_refused():
+    given = {"epsilon": 1.0, "delta": 1e-6}
+    for change, message in (
         ({"epsilon": 0.0}, "epsilon is 0.0"),
         ({"delta": 0.0}, "delta is 0.0"),
         ({"delta": 1.0}, "delta is 1.0"),
         ({"norm": 0.0}, "norm is 0.0"),
         ({"dimension": 0}, "dimension is 0"),
         ({"family": "magic"}, "family is 'magic'"),
-    ],
-)
-def test_bad_settings_are_refused(change, message):
-    with pytest.raises(SettingError, match=message):
-        continual_counter(5, **{"epsilon": 1.0, "delta": 1e-6, **change})
+    ):
+        with pytest.raises(SettingError, match=message):
+            continual_counter(5, **(given | change))
+    with pytest.raises(SettingError, match="radius is 0"):
+        online_learner(5, dimension=1, lipschitz=1.0, radius=0.0, **given)
 
 
 def learner_for(rounds=200, family="optimal"):
@@ -185,20 +167,13 @@ def test_the_bound_is_its_formula_and_least_at_the_best_learning_rate():
     noise = counter.noise_multiplier * counter.factorization.root_loss
     by_hand = 4 / (2 * eta) + eta * 200 / 2 + eta * np.sqrt(3 * 200) * noise
     assert learner.regret_bound() == pytest.approx(by_hand, rel=1e-12)
-    assert regret_bound(counter, 2.0) == pytest.approx(by_hand, rel=1e-12)
-    assert best_learning_rate(counter, 2.0) == eta
     for other in (0.9 * eta, 1.1 * eta):
-        assert type(learner)(counter, 2.0, other).regret_bound() > by_hand
+        assert OnlineLearner(counter, 2.0, other).regret_bound() > by_hand
 
 
 def test_closed_form_bounds_the_square_root_and_the_optimum():
     for family in ("optimal", "sqrt_toeplitz"):
-        counter = learner_for(family=family).counter
-        assert regret_bound(counter, 2.0) < square_root_regret_bound(counter, 2.0)
+        learner = learner_for(family=family)
+        assert learner.regret_bound() < learner.square_root_regret_bound()
     with pytest.raises(SettingError, match="from 7 rounds on"):
-        square_root_regret_bound(learner_for(6).counter, 2.0)
-
-
-def test_a_senseless_ball_is_refused():
-    with pytest.raises(SettingError, match="radius is 0"):
-        online_learner(5, dimension=1, lipschitz=1.0, radius=0.0, epsilon=1.0, delta=1e-6)
+        learner_for(6).square_root_regret_bound()

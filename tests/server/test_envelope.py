@@ -7,7 +7,7 @@ from client.app import Task, pack, sent_bytes
 from experiments.engines.grid import set_identity
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from fedmf.updates.tags import Turn
+from fedmf.updates.wire import Turn
 
 
 @pytest.mark.parametrize(("dtype", "kept"), [("float32", 100), ("float32", 10_486), ("int8", 10_486)])

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from fedmf.updates.tags import TAG_BYTES
+from fedmf.updates.wire import TAG_BYTES
 from plans import KEY, random_vector, small_plan
 from server.cohort import SimulatedPopulation, cohort_indices
 from server.optimizer import Sgd

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord
 from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from fedmf.updates.tags import with_tag
+from fedmf.updates.wire import with_tag
 from nodes import Nodes, holding, key_of
 from plans import KEY
 from server.attendance import DeployedPopulation

@@ -26,7 +26,7 @@ from fedmf.sealing import (
     server_channel,
 )
 from fedmf.updates import wire
-from fedmf.updates.tags import Turn, with_tag
+from fedmf.updates.wire import Turn, with_tag
 from listed_nodes import KEYS, LINES, Signed
 from nodes import DATA, TWO, context
 from runs import metrics, model

@@ -1,3 +1,5 @@
+"""Masks: the iid law, exact tables, slow and compiled twins."""
+
 from fractions import Fraction
 
 import numpy as np
@@ -5,9 +7,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import stats
 
+from fedmf import compiling
 from fedmf.randomness import SecretKey, uniform_words
 from fedmf.updates import masks, wire
 from fedmf.updates.masks import gap_table, kept_coordinates
+from without_numba import both_forms, needs_numba
 
 KEY = SecretKey.reproducible(2)
 
@@ -65,15 +69,6 @@ def test_gap_table_is_exact(gamma):
     for k in (1, 2, 3, 10, 100, 1024):
         exact = int((1 - (1 - Fraction(gamma)) ** k) * 2**64)
         assert int(table[k - 1]) == min(exact, 2**64 - 1)
-
-
-@pytest.mark.parametrize("gamma", [1e-5, 0.01, 0.5, 0.999])
-def test_words_at_the_edges_between_gaps_stand_for_the_gaps_of_the_table(gamma):
-    """Leading bits tell most gaps without a search: not where an edge of the table lies among them."""
-    table = gap_table(gamma)
-    words = np.concatenate([table - np.uint64(1), table, np.array([0, 2**64 - 1], np.uint64)])
-    expected = [sum(int(edge) <= int(word) for edge in table) + 1 for word in words]
-    assert masks._gaps(words, gamma).tolist() == expected
 
 
 def test_masks_are_the_same_bits_on_every_platform():
@@ -139,3 +134,41 @@ def test_both_sides_pick_the_same_coordinates():
     np.testing.assert_array_equal(
         wire.coordinates(server_key, 5000, 0.03), wire.coordinates(client_key, 5000, 0.03)
     )
+
+
+@needs_numba
+@pytest.mark.parametrize("gamma", [1.0, 0.999, 0.5, 0.1, 0.01, 1e-3, 1e-5, 2.0**-32])
+@pytest.mark.parametrize("dimension", [0, 1, 2, 3, 15, 1024, 1025, 40_000, 1 << 20])
+def test_compiled_masks_are_those_of_numpy_bit_for_bit(dimension, gamma):
+    for step in range(6):
+        key = KEY.mask_key("m", step)
+        plain, quick = both_forms(lambda key=key: kept_coordinates(key, dimension, gamma))
+        assert quick.dtype == plain.dtype
+        np.testing.assert_array_equal(quick, plain)
+
+
+@needs_numba
+@given(st.integers(0, 3000), st.floats(1e-4, 1.0), st.integers(0, 2**32), st.integers(1, 40))
+@settings(max_examples=100, deadline=None)
+def test_compiled_masks_are_those_of_numpy_however_many_words_are_drawn_at_once(
+    dimension, gamma, seed, words
+):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(masks, "_draws_for", lambda coordinates, keep_probability: words)
+        key = SecretKey.reproducible(seed)
+        plain, quick = both_forms(lambda: kept_coordinates(key, dimension, gamma))
+        np.testing.assert_array_equal(quick, plain)
+
+
+@needs_numba
+@pytest.mark.parametrize("gamma", [2.0**-32, 1e-5, 0.01, 0.3, 0.5, 0.999])
+def test_compiled_masks_read_words_at_the_edges_of_the_table_as_numpy_does(gamma):
+    """Where leading bits do not tell the gap, below, at and above each edge, and the largest and smallest words."""
+    table = masks.gap_table(gamma)
+    words = np.concatenate([table - np.uint64(1), table, np.array([0, 2**64 - 1], np.uint64)])
+    words = np.random.default_rng(0).permutation(np.concatenate([words, words]))
+    for dimension in (1 << 20, 5000, 1):
+        plain = masks._positions_in_numpy(words, gamma, -1, dimension)
+        quick = masks._positions_compiled(compiling.loops(), words, gamma, -1, dimension)
+        np.testing.assert_array_equal(quick[1], plain[1])
+        assert (quick[0] == plain[0]) or min(quick[0], plain[0]) >= dimension

@@ -1,18 +1,37 @@
-"""Private running sums: feed vectors one at a time, get every prefix sum with correlated Gaussian noise.
+"""Private running sums (continual counting) with a stated (epsilon, delta), and online learning on them.
 
-Dwork, Naor, Pitassi, Rothblum (STOC 2010) with the factorization of choice: `sqrt_toeplitz` is the mechanism
-of Henzinger, Upadhyay, Upadhyay (SODA 2023), `optimal` the optimum of Denisov et al. (NeurIPS 2022), the
-default.
+A `Counter` releases every prefix sum of vectors that are fed one at a time, with correlated Gaussian noise: Dwork, Naor,
+Pitassi, Rothblum (STOC 2010) with the factorization of choice. `sqrt_toeplitz` is the mechanism of Henzinger, Upadhyay,
+Upadhyay (SODA 2023), `optimal` the optimum of Denisov et al. (NeurIPS 2022), the default.
 
->>> from fedmf.randomness import SecretKey
 >>> counter = continual_counter(100, epsilon=1.0, delta=1e-6)
 >>> state = counter.start(key=SecretKey.generate())
 >>> for bit in (1, 0, 1):
 ...     released, state = counter.feed(bit, state)
 >>> round(counter.error_bound(failure=0.05), 1)
 36.0
+
+An `OnlineLearner` is DP-FTRL on such sums: online convex optimization with private gradients,
+
+    theta_{t+1} = argmin_{|theta| <= R}  <s_t + b_t, theta> + |theta|^2 / (2 eta)
+                = projection of -eta (s_t + b_t),
+
+s_t the sum of the gradients so far and b_t its noise. For convex losses with gradients of norm at most L,
+
+    E regret  <=  R^2 / (2 eta) + eta T L^2 / 2 + eta L sqrt(d T) sigma ||B||_F.
+
+Proof. Losses are replaced by their linear parts. With the exact leader theta'_t of the same gradients, the
+regret is sum <g_t, theta'_t - u> + sum <g_t, theta_t - theta'_t>. The first sum is at most R^2 / (2 eta) +
+eta T L^2 / 2, the bound of follow the regularised leader; it holds on every path, however the gradients were
+chosen. The projection does not expand, so |theta_t - theta'_t| <= eta |b_{t-1}|, and sum E |b_t| <= sqrt(d)
+sigma sum ||row t of B|| <= sqrt(d T) sigma ||B||_F.
+
+This is the bound of Denisov et al. (NeurIPS 2022), Proposition 4.1, for any factorization, and with the
+||B||_F ||C|| of the square root that of Henzinger, Upadhyay, Upadhyay (SODA 2023), Theorem 6; the constants
+are those of the proof above.
 """
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -28,9 +47,12 @@ from fedmf.checks import check_at_least, check_open_unit, check_positive
 from fedmf.errors import SettingError
 from fedmf.mechanisms import Factorization, design, prefix_sum
 from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.bounds import henzinger_upper
 from fedmf.mechanisms.noise import next_noise, released
 from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.randomness import SecretKey
+
+SHORTEST_SQUARE_ROOT = 7  # Theorem 2 of Henzinger et al. fails for their own factorization below
 
 
 @dataclass(frozen=True)
@@ -49,8 +71,8 @@ class Counter:
     All sums together are (epsilon, delta)-differentially private for streams that differ in one vector,
     replaced by zero, even if later vectors depend on earlier releases: they are one Gaussian with mu = 1 /
     `noise_multiplier` (Denisov et al. 2022, Theorem 2.1), accounted exactly (Balle, Wang 2018), with what finite
-    precision adds (`fedmf.accounting.floating_point`): each vector is released with its noise, and releases are added up. For single
-    numbers of one sign, such as counts, the same holds for replacement by any other such number.
+    precision adds (`fedmf.accounting.floating_point`): each vector is released with its noise, and releases are added up.
+    For single numbers of one sign, such as counts, the same holds for replacement by any other such number.
     """
 
     factorization: Factorization
@@ -72,12 +94,11 @@ class Counter:
         Raises `SettingError` for another length, or after the last round.
         """
         vector = clip(value, self.dimension, self.norm)
-        noise, stream = next_noise(
-            self.factorization.stream, state.stream, state.key, dimension=self.dimension
-        )
+        stream, dimension = self.factorization.stream, self.dimension
+        noise, following = next_noise(stream, state.stream, state.key, dimension=dimension)
         sigma = self.noise_multiplier * self.factorization.sensitivity * self.norm
         total = state.released + released(vector, noise, sigma, np.float64)
-        return total, CounterState(total, stream, state.key)
+        return total, CounterState(total, following, state.key)
 
     @property
     def stddev(self) -> Float64:
@@ -145,3 +166,75 @@ def clip(value: ArrayLike, dimension: int, norm: float) -> Float64:
         return np.zeros(dimension)
     length = largest * float(np.linalg.norm(vector / largest)) if largest else 0.0
     return vector * (norm / length) if length > norm else vector
+
+
+@dataclass(frozen=True)
+class OnlineLearner:
+    """DP-FTRL with learning rate eta on the ball of `radius` R; privacy is that of `counter`, whose norm is L."""
+
+    counter: Counter
+    radius: float
+    learning_rate: float
+
+    def start(self, *, key: SecretKey) -> tuple[Float64, CounterState]:
+        """Return the first point, the origin (d,), and the state before the first gradient."""
+        return np.zeros(self.counter.dimension), self.counter.start(key=key)
+
+    def step(self, gradient: ArrayLike, state: CounterState) -> tuple[Float64, CounterState]:
+        """Return the next point (d,) and state from the gradient at the last point, clipped to norm L."""
+        released, state = self.counter.feed(gradient, state)
+        point = -self.learning_rate * released
+        length = float(np.linalg.norm(point))
+        return point * min(1.0, self.radius / max(length, 1e-300)), state
+
+    def regret_bound(self) -> float:
+        """Return the bound on the expected regret over all rounds, least at the learning rate of `online_learner`.
+
+        There it is R sqrt(T L^2 + 2 L sqrt(d T) sigma ||B||_F).
+        """
+        growth = _growth(self.counter, self.counter.factorization.root_loss)
+        return self.radius**2 / (2 * self.learning_rate) + self.learning_rate * growth / 2
+
+    def square_root_regret_bound(self) -> float:
+        """Return the least bound on the expected regret with sqrt(T) (1 + ln(4T/5) / pi) in place of the root loss.
+
+        Henzinger et al.'s Theorem 2, an upper bound for `sqrt_toeplitz` and so for the optimum. Raises
+        `SettingError` for fewer than 7 rounds, where Theorem 2 does not hold.
+        """
+        rounds = self.counter.factorization.rounds
+        if rounds < SHORTEST_SQUARE_ROOT:
+            raise SettingError(f"rounds is {rounds}; Theorem 2 holds from {SHORTEST_SQUARE_ROOT} rounds on.")
+        return self.radius * math.sqrt(_growth(self.counter, henzinger_upper(rounds)))
+
+
+def online_learner(
+    rounds: int,
+    *,
+    dimension: int,
+    lipschitz: float,
+    radius: float,
+    epsilon: float,
+    delta: float,
+    family: str = "optimal",
+) -> OnlineLearner:
+    """Return the learner with the learning rate that is best for its regret bound.
+
+    It is R / sqrt(T L^2 + 2 L sqrt(d T) sigma ||B||_F).
+    """
+    check_positive("radius", radius)
+    counter = continual_counter(
+        rounds, epsilon=epsilon, delta=delta, norm=lipschitz, dimension=dimension, family=family
+    )
+    growth = _growth(counter, counter.factorization.root_loss)
+    return OnlineLearner(counter, radius, radius / math.sqrt(growth))
+
+
+def _growth(counter: Counter, root_loss: float) -> float:
+    """Return T L^2 + 2 L sqrt(d T) sigma ||B||_F: twice what eta multiplies in the bound.
+
+    sigma ||B||_F is the noise multiplier times L times the root loss; sqrt(d T) of it bounds the sum of the expected
+    noise norms.
+    """
+    rounds, norm = counter.factorization.rounds, counter.norm
+    noise = math.sqrt(counter.dimension * rounds) * counter.noise_multiplier * norm * root_loss
+    return rounds * norm**2 + 2 * norm * noise
