@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup run test test-fast test-slow test-interpreters test-gpu mutation lint docs deploy-demo hashes sbom
+.PHONY: setup run test test-fast test-slow test-interpreters test-gpu mutation lint docs report deploy-demo hashes sbom
 
 setup: $(INSTALLED)
 
@@ -83,3 +83,7 @@ sbom: setup
 # The documentation as a website: site/index.html. Search needs a server, such as `python -m http.server -d site`.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The technical report: docs/report/report.pdf. Twice, for its references; needs pdflatex (Debian: texlive-latex-recommended, lmodern).
+report:
+	cd docs/report && pdflatex -interaction=nonstopmode -halt-on-error report.tex && pdflatex -interaction=nonstopmode -halt-on-error report.tex

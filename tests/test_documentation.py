@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+REPORT = ROOT / "docs/report/report.tex"
+DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", REPORT])
 FOLDERS = "docs|tests|conf|fedmf|server|client|experiments"
 
 PATH = re.compile(rf"(?<![\w/.:~-])(?:{FOLDERS})/[\w./-]*\w")
@@ -20,6 +21,11 @@ DOTTED = re.compile(
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+
+
+def text_of(document):
+    """Return the text of a document, with the underscores of TeX as they are typed in a command."""
+    return document.read_text().replace("\\_", "_")
 
 
 def programs(name):
@@ -80,12 +86,12 @@ def dead_links(file, text):
 
 @document
 def test_every_path_that_a_document_names_exists(document):
-    assert not missing_paths(document.read_text())
+    assert not missing_paths(text_of(document))
 
 
 @document
 def test_every_module_that_a_document_names_exists(document):
-    assert not missing_modules(document.read_text())
+    assert not missing_modules(text_of(document))
 
 
 @document
@@ -102,7 +108,7 @@ def test_every_document_that_the_code_names_exists():
 
 def test_contributing_names_every_room():
     """A package of experiments/ that is no command, and every package of fedmf/, has a row."""
-    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Rooms")[2].partition("\n## ")[0]
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Packages")[2].partition("\n## ")[0]
     listed = set(re.findall(r"^\| `([\w/]+)/` \|", table, re.MULTILINE))
     rooms = {
         str(folder.parent.relative_to(ROOT))
@@ -126,3 +132,16 @@ def test_what_has_moved_away_would_be_seen():
     assert dead_links(ROOT / "README.md", "[a](docs/gone.md#x), [b](docs/data.md#y), [c](#z)") == {
         "docs/gone.md"
     }
+
+
+def test_every_test_and_plot_that_the_report_names_is_there():
+    text = text_of(REPORT)
+    code = "".join(file.read_text() for file in (ROOT / "tests").rglob("*.py"))
+    named = re.findall(r"-k (\w+)", text)
+    assert len(named) >= 3
+    assert not [name for name in named if name not in code]
+    plots = re.findall(r"includegraphics\[[^]]*\]\{([^}]*)\}", text)
+    assert plots
+    assert all(
+        any((ROOT / "docs" / folder / plot).exists() for folder in ("results", "assets")) for plot in plots
+    )
