@@ -1,7 +1,7 @@
 """Server optimizers: two pure functions that turn the released mean updates into models.
 
 All of it is post-processing of what was released and costs no privacy. `Sgd`, `Adagrad`, `Adam` and `Yogi` are the library's;
-docs/optimizers.md has the equations of all four.
+docs/extend.md has the equations of all four.
 
 Adaptive steps are Algorithm 2 of Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan, "Adaptive Federated
 Optimization" (ICLR 2021). With the mean update x of a round, all products by coordinate:
@@ -13,7 +13,7 @@ Optimization" (ICLR 2021). With the mean update x of a round, all products by co
 There is no bias correction, as in the paper: m begins at 0 and v at tau^2, the least that Algorithm 2 allows
 (v_{-1} >= tau^2). `momentum` is its beta_1. Departures: a `schedule` of the rate, and a decoupled `weight_decay`, which takes
 rate weight_decay model away each round and enters neither m nor v. Both are float32: an x above 1e19 overflows v, and the run
-then ends as diverged. The paper has no noise; docs/optimizers.md explains what noise does to v.
+then ends as diverged. The paper has no noise; docs/extend.md explains what noise does to v.
 """
 
 from collections.abc import Callable, Mapping

@@ -131,3 +131,8 @@ def assert_equal(directory, other):
     np.testing.assert_array_equal(model(directory), model(other))
     assert metrics(directory) == metrics(other)
     assert summary(directory) | {"wall_seconds": 0} == summary(other) | {"wall_seconds": 0}
+
+
+def page_section(page, heading):
+    """Return the text of one section of a page below docs/."""
+    return (CONF.parent / "docs" / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]

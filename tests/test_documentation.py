@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from runs import page_section
+
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "docs/report/report.tex"
 DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", REPORT])
@@ -28,13 +30,9 @@ def text_of(document):
     return document.read_text().replace("\\_", "_")
 
 
-def programs(name):
-    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
-
-
 def test_the_app_of_your_own_runs_as_written(capsys):
     names = {}
-    for program in programs("docs/own_app.md"):
+    for program in re.findall(r"```python\n(.*?)```", page_section("extend.md", "A Flower app"), re.DOTALL):
         exec(program, names)
     assert "20 rounds" in capsys.readouterr().out
     assert np.isfinite(names["strategy"].state.model).all()

@@ -15,7 +15,7 @@ from fedmf.setting import REQUIRED, setting
 from server.checked import Checked
 from server.optimizer import Adagrad, Adam, Optimizer, Sgd, Yogi
 
-_OWN = "package.module:function, which returns a server.Optimizer (docs/optimizers.md)"
+_OWN = "package.module:function, which returns a server.Optimizer (docs/extend.md)"
 
 
 @dataclass(frozen=True)

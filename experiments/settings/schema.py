@@ -196,9 +196,9 @@ class Settings:
         PrivacyTarget(epsilon=8.0, delta=5e-5),
         "what the run must guarantee; exactly one of epsilon and noise_multiplier is given, the other null",
     )
-    optimizer: OptimizerSettings = setting(REQUIRED, "server's optimizer (docs/optimizers.md)", chosen="sgd")
+    optimizer: OptimizerSettings = setting(REQUIRED, "server's optimizer (docs/extend.md)", chosen="sgd")
     client: TrainingSettings = setting(
-        TrainingSettings(learning_rate=1.0), "how a client trains (docs/own_model.md)"
+        TrainingSettings(learning_rate=1.0), "how a client trains (docs/extend.md)"
     )
     engine: EngineSettings = setting(REQUIRED, "who calls the clients", chosen="local", of="watching")
     faults: Faults = setting(Faults(), "what goes wrong in a rehearsal, with engine=local")
@@ -213,7 +213,7 @@ class Settings:
     metrics: tuple[str, ...] = setting(
         ("accuracy",),
         "what the model is scored by on the test split: accuracy and loss always; top5, f1 (macro), "
-        "perplexity, MODULE:FUNCTION (docs/metrics.md)",
+        "perplexity, MODULE:FUNCTION (docs/extend.md)",
         METRICS,
     )
     logger: LoggerName = setting("none", "where metrics go in addition to the run directory", of="watching")

@@ -17,15 +17,14 @@ from experiments import run as door
 from experiments.export import ExportSettings, export
 from experiments.settings.compose import compose
 from experiments.settings.data import arguments, load_dataset
-from experiments.settings.reference import CONF
 from fedmf.errors import FedmfError, RunDirectoryError, SettingError
-from runs import contents, run
+from runs import contents, page_section, run
 
 pytestmark = pytest.mark.long
 
 ONE = ("population.epochs=1", "population.rounds_per_epoch=1", "population.cohort_size=64")
 FILES = {"torch": "model.pt", "safetensors": "model.safetensors", "onnx": "model.onnx"}
-TEXT = CONF.parent / "docs" / "export.md"
+TEXT = page_section("extend.md", "Export")
 
 
 def exported(directory, *overrides):
@@ -86,7 +85,7 @@ def written(digits, tmp_path_factory):
 
 def test_the_documented_lines_load_each_format_with_the_runs_own_numbers(digits, written, monkeypatch):
     monkeypatch.chdir(written[0])
-    scope, blocks = {}, re.findall(r"```python\n(.*?)```", TEXT.read_text(), re.DOTALL)
+    scope, blocks = {}, re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     ours, x = door.load(digits).model(), load("digits").test.x[:7]
     expected = ours(torch.from_numpy(x)).detach().numpy()
     for lines in blocks[:2]:  # torch and safetensors

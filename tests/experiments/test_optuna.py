@@ -8,8 +8,7 @@ import shlex
 import pytest
 import yaml
 
-from experiments.settings.reference import CONF
-from runs import command
+from runs import command, page_section
 
 SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
          "population.epochs=1", "population.rounds_per_epoch=2", "output=json")  # fmt: skip
@@ -81,7 +80,7 @@ def test_a_sweep_that_could_learn_nothing_ends_before_its_first_run(tmp_path):
 
 @pytest.mark.slow
 def test_the_example_and_the_commands_of_the_document_run_as_they_are_written(tmp_path):
-    text = (CONF.parent / "docs" / "metrics.md").read_text()
+    text = page_section("extend.md", "Metrics and tuning")
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "own.py").write_text(example)
     for line in re.findall(r"```sh\n(.*?)\n```", text):

@@ -1,4 +1,4 @@
-"""docs/own_model.md: its examples run as they are written."""
+"""docs/extend.md: the examples of models and training run as they are written."""
 
 import re
 import shlex
@@ -6,12 +6,11 @@ import sys
 
 import pytest
 
-from experiments.settings.reference import CONF
-from runs import composed, simulate, summary
+from runs import composed, page_section, simulate, summary
 
 pytestmark = pytest.mark.long
 
-PAGE = (CONF.parent / "docs" / "own_model.md").read_text()
+PAGE = page_section("extend.md", "Models") + page_section("extend.md", "Training")
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
 TRAINED = {"probe": 330, "adapted": 330 + 2 * (64 + 32), "loop": 650}  # parameters of each run
 

@@ -107,7 +107,7 @@ def test_sgd_is_that_of_torch_on_the_negative_mean(nesterov):
 
 
 def test_nesterov_is_the_momentum_run_looked_ahead_of():
-    """With a constant rate y_t + momentum (y_t - y_{t-1}) of the plain run y: what docs/optimizers.md says."""
+    """With a constant rate y_t + momentum (y_t - y_{t-1}) of the plain run y: what docs/extend.md says."""
     start = np.zeros(D, "f4")
     plain, _ = run(Sgd(0.1, 0.8), start=start)
     ahead, _ = run(Sgd(0.1, 0.8, nesterov=True), start=start)

@@ -7,11 +7,10 @@ import pytest
 
 from experiments.settings.experiment import build
 from experiments.settings.optimizer import build_optimizer
-from experiments.settings.reference import CONF
 from fedmf.errors import SettingError
 from fedmf.mechanisms import of_run
 from fedmf.mechanisms.schedules import rates
-from runs import composed
+from runs import composed, page_section
 from server.checked import rehearse
 from server.optimizer import Adagrad, Adam, Sgd, Yogi
 
@@ -102,7 +101,7 @@ def test_preconditioning_in_a_run_of_one_epoch_is_refused():
 
 
 def test_the_example_of_the_documentation_is_an_optimizer_that_a_run_takes(tmp_path, monkeypatch):
-    text = (CONF.parent / "docs/optimizers.md").read_text()
+    text = page_section("extend.md", "Server optimizers")
     (code,) = re.findall(r"```python\n# mine\.py\n(.*?)```", text, re.DOTALL)
     (tmp_path / "mine_of_the_documentation.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
