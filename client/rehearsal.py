@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from client.data.arrays import pieces
 from client.data.dataset import IGNORED_TARGET, Dataset, Examples
+from client.data.rows import pieces
 from client.losses import Loss
 from client.parameters import layout_of, set_training_mode, trained_parameters
 from client.passes import check_scoring, check_training, said_of_one

@@ -1,8 +1,8 @@
 """Tell the operator of a node whether its data load, before any run: `python -m experiments.node_check ...`.
 
-    python -m experiments.node_check clients=479 dataset=by_user_npz dataset.path=/srv/people.npz
+    python -m experiments.node_check clients=479 dataset=by_user_npz dataset.path=/srv/people.npz 'public={shape:[8,8],classes:10}'
 
-A test set that cannot be used is only mentioned: a node reads none. Exits 2 with one sentence where the data cannot be loaded
+A node reads no test set: `public` is what the server found in its own, and logs. Exits 2 with one sentence where the data cannot be loaded
 or hold fewer clients than declared, or one client's values cannot be trained on. With `model=...` it counts the parameters,
 which must be those of the server.
 
@@ -14,10 +14,8 @@ would let that client decide who takes part. A mistake in the settings, which no
 from pathlib import Path
 
 from experiments.cli import command, output
-from experiments.deployment.node import Node, NodeSettings, examine, readiness
-from experiments.settings.data import arguments, check_dataset, print_notes
-from experiments.settings.log import messages
-from fedmf.errors import FedmfError
+from experiments.deployment.node import Node, NodeSettings, examine, public_of, readiness
+from experiments.settings.data import arguments, check_dataset
 from server.files import write_atomically
 
 
@@ -27,10 +25,6 @@ def node_check(settings: NodeSettings) -> None:
         note_readiness(settings, Path(settings.ready))
         return
     found = examine(Node(settings))
-    try:  # with notes on texts, for which the test lines are read
-        print_notes(Node(settings, clients_only=False).dataset)
-    except FedmfError as error:
-        messages.info(f"note: the test set, which a node does not need, cannot be used: {error}")
     rows = [(name.replace("_", " "), f"{value}") for name, value in found.items()]
     output.show(
         settings.output,
@@ -43,6 +37,7 @@ def note_readiness(settings: NodeSettings, file: Path) -> None:
     """Write whether the node is ready into `file`, and print what it is going to say of itself."""
     # With a mistake in the settings the node could not train either. No data are read for this.
     check_dataset(arguments(settings.dataset), settings.model.name)
+    public_of(settings)
     why = readiness(Node(settings))
     write_atomically(file, b"false" if why else b"true")
     text = (

@@ -5,12 +5,16 @@ every machine: its language reference and the docstrings of its standard library
 training users' texts: a vocabulary is public, and privacy accounting does not cover it.
 """
 
+import ast
 import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from pydoc_data.topics import topics
 
-from client.data.by_user_text import WORDS
-from client.data.text import documentation, most_frequent, words
+from client.data.text import WORDS, most_frequent, words
 from client.settings import LEVELS
 from experiments.cli import command, output
 from experiments.settings.values import PRINTED, Output
@@ -55,6 +59,33 @@ def vocabulary(settings: VocabularySettings) -> None:
         document,
         lambda: print(f"{len(tokens)} {settings.level} of {source} written to {target}"),
     )
+
+
+def documentation() -> Iterator[str]:
+    """Yield the texts of Python's language reference and the docstrings of its standard library."""
+    yield from topics.values()
+    library = Path(sysconfig.get_path("stdlib"))
+    for module in sorted(sys.stdlib_module_names):
+        for file in (library / f"{module}.py", *sorted((library / module).rglob("*.py"))):
+            if file.is_file() and not any("test" in part for part in file.relative_to(library).parts):
+                yield from docstrings(file.read_bytes())
+
+
+def docstrings(source: bytes) -> Iterator[str]:
+    """Yield the docstrings of a Python module, its classes and functions; none for what is no Python.
+
+    >>> list(docstrings(b"class Cat: 'An animal.'"))
+    ['', 'An animal.']
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old modules hold escapes that today's Python warns of
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
 
 
 if __name__ == "__main__":

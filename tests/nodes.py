@@ -12,6 +12,7 @@ from experiments.deployment import apps
 from experiments.deployment.node import Node, NodeSettings
 from experiments.engines.grid import LocalGrid, call_app
 from experiments.settings.compose import compose
+from experiments.settings.values import text_of
 from fedmf.updates import wire
 from server import gathering
 from server.known_nodes import node_key
@@ -20,9 +21,10 @@ DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=
 TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
 
 
-def node_with(given, clients):
+def node_with(given, clients, public):
     """Return a node of so many clients of the data set that `given`, keyword arguments of `client.data.load`, describe."""
-    words = [f"dataset.{key}={json.dumps(value)}" for key, value in given.items() if key != "name"]
+    words = [f"public={text_of(public.setting())}"]
+    words += [f"dataset.{key}={json.dumps(value)}" for key, value in given.items() if key != "name"]
     return Node(
         compose("node_check", [f"clients={clients}", f"dataset={given['name']}", *words], NodeSettings)
     )

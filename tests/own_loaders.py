@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from client.data import ArrayClients, Dataset, Examples
-from client.data.dataset import LazyClients
+from client.data import ArrayClients, Dataset, Examples, LazyClients, Public
 
 
 class Own(LazyClients):
@@ -36,8 +35,8 @@ def load_capping(examples_per_client: int = 4, max_examples_per_user: int = 4) -
     return load()
 
 
-def load_telling(clients_only: bool = False) -> Dataset:
-    return replace(load(), source="clients" if clients_only else "clients and test set")
+def load_telling(public: Public | None = None) -> Dataset:
+    return replace(load(), source="clients" if public else "clients and test set")
 
 
 def load_with_an_odd_test_example() -> Dataset:

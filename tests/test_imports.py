@@ -35,7 +35,8 @@ from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
 settings = compose("config", sys.argv[1:], Settings)
 from experiments.engines.engine import resident_client_app
-resident_client_app(settings)
+from client.data import load
+resident_client_app(settings, load("digits").public)
 note("a worker process")
 from experiments.session.session import simulate
 from pathlib import Path

@@ -5,13 +5,15 @@
 (1, 8, 8)
 """
 
+from client.data.clients import ArrayClients
 from client.data.dataset import (
     CLASSIFICATION,
     IGNORED_TARGET,
     NEXT_TOKEN,
-    ArrayClients,
     Dataset,
     Examples,
+    LazyClients,
+    Public,
 )
 from client.data.registry import DATASETS, load
 
@@ -23,5 +25,7 @@ __all__ = [
     "ArrayClients",
     "Dataset",
     "Examples",
+    "LazyClients",
+    "Public",
     "load",
 ]

@@ -1,30 +1,98 @@
-"""What the benchmarks have in common: their files as examples of users, whatever form they have."""
+"""What the benchmarks have in common: their files as examples of users, whatever form they have.
 
+They are converted in memory at every start where they are small. `fedmf data import SOURCE OUT` writes a folder with a folder
+of .npy files for each split, which are mapped: all processes share them. They are the data, decoded and unencrypted; only
+their owner may read the folder.
+"""
+
+import importlib
+import io
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from client.data.arrays import pieces
-from client.data.imported import Grown, Split, as_bytes, compact, new_folder, written
-from client.data.reading import Unreadable, reading, user_names
-from client.data.sources import Files, Raw, Source, download, examples, source_at
-from client.data.split import SPLIT_SEED, fifth_of_each
+from client.data.clients import ArrayClients
+from client.data.dataset import Dataset, Examples, Public, as_float32, describe_unit, shared_users
+from client.data.own import SPLIT_SEED, fifth_of_each
+from client.data.reading import PACKED, Unreadable, reading, user_names
+from client.data.rows import pieces
+from client.data.sources import Files, Raw, Source, examples, source_at
 from fedmf.errors import DataError
 
 ABOUT = "about.json"
 SMALL = 1 << 26
 """Bytes of files up to which they are converted at every start; larger ones are imported first."""
+_TARS = (".tgz", ".tbz2", ".txz")
 
 Converted = tuple[Any, np.ndarray]
 """Inputs and labels of n examples: arrays [n, ...], or a list of n texts as bytes and marks [n]."""
+Convert = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts [n] one behind the other in `text` [bytes]; `ends` [n] says where each ends."""
+
+    text: np.ndarray
+    ends: np.ndarray
+
+    def __getitem__(self, row: int) -> bytes:
+        """Return one text."""
+        return self.text[self.ends[row - 1] if row else 0 : self.ends[row]].tobytes()
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples in the files' order, `x` [n, ...] and `y` [n, ...]; user i, called `names[i]`, owns `order[bounds[i]:bounds[i + 1]]`.
+
+    The names are in alphabetical order, and each user has an example.
+    """
+
+    x: Any
+    y: np.ndarray
+    order: np.ndarray
+    bounds: np.ndarray
+    names: np.ndarray
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> "Split":
+        """Return the examples whose arrays have these names: those of the fields, or in place of x those of `Texts`."""
+        x = arrays["x"] if "x" in arrays else Texts(arrays["text"], arrays["ends"])
+        return cls(x, *(arrays[name] for name in ("y", "order", "bounds", "names")))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many examples each user has, int64 [users]."""
+        return np.diff(self.bounds)
+
+    @property
+    def users(self) -> np.ndarray:
+        """The user of each example in the files' order, as a place in `names`; -1: of none, since it was left out."""
+        users = np.full(len(self.y), -1, dtype=np.int64)
+        users[self.order] = np.repeat(np.arange(len(self.names)), self.counts)
+        return users
+
+    def only(self, chosen: np.ndarray) -> "Split":
+        """Return the examples of which `chosen` [n] is true, and the users who have some."""
+        kept = self.order[chosen[self.order]]
+        held, counts = np.unique(self.users[kept], return_counts=True)
+        bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return replace(self, order=kept, bounds=bounds, names=self.names[held])
+
+    def shuffled(self, seed: int) -> np.ndarray:
+        """Return the examples user after user, the users in an order drawn from a public seed."""
+        drawn = np.random.default_rng(seed).permutation(len(self.names))
+        return np.concatenate([self.order[self.bounds[user] : self.bounds[user + 1]] for user in drawn])
 
 
 @dataclass(frozen=True)
@@ -35,10 +103,35 @@ class Held:
     form: str
     split: Callable[[str], Split]
 
+    def parted(
+        self, public: Public | None, prefix: str = "", choose: Callable[[Split], Split] = lambda split: split
+    ) -> tuple[Split, Split | None, np.ndarray]:
+        """Return (training examples, test examples, the rows of these in their order); with `public` None and no rows.
+
+        TFF and LEAF have splits of these names behind `prefix`; TFF's test users are in an order drawn by a public seed. Of
+        the hub's one split a fifth of each user's examples is the test set, drawn likewise. `choose` says which are used.
+        """
+        if self.form == "hub":
+            whole = choose(self.split("all"))
+            rows = np.sort(whole.order)
+            drawn = fifth_of_each(whole.users[rows], seed=SPLIT_SEED, names=whole.names)
+            is_test = np.zeros(len(whole.y), dtype=bool)
+            is_test[rows[drawn]] = True
+            if public is None and not drawn.any():
+                raise DataError(
+                    f"{self.path} has no user with five examples, of which one could be a test example."
+                )
+            return whole.only(~is_test), None if public else whole.only(is_test), rows[drawn]
+        training = choose(self.split(f"{prefix}train"))
+        if public is not None:
+            return training, None, np.empty(0, np.int64)
+        test = choose(self.split(f"{prefix}test"))
+        return training, test, test.shuffled(SPLIT_SEED) if self.form == "tff" else np.sort(test.order)
+
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark by its `name`, its `files`, and what it makes of columns that these hold.
+    """A benchmark by its `name`, its `files`, whose examples a client holds, and what it makes of columns of the files.
 
     `convert(columns)` raises `DataError` for what cannot be read; `blank(n, form)` are n examples in its place, which have
     the label `UNREADABLE`.
@@ -48,16 +141,55 @@ class Benchmark:
     files: Files
     convert: Callable[[Mapping[str, Any]], Converted]
     blank: Callable[[int, str], Converted]
+    person: str
+    licence: str
+    source: str
 
-    def held(self, path: str | None, may_download: bool = False) -> Held:
-        """Return what lies at `path`: a folder that was imported, or published files small enough to be converted at every start.
+    def dataset(
+        self,
+        train: Split,
+        test: Split | None,
+        clients: ArrayClients,
+        examples_of: Callable[[Split], Examples],
+        *,
+        input_shape: tuple[int, ...],
+        classes: int,
+        task: str,
+        uncovered: tuple[str, ...] = (),
+        uncounted: tuple[int, ...] = (),
+        note: Callable[[np.ndarray], str] | None = None,
+    ) -> Dataset:
+        """Return the data set of training and test users; the shared ones are counted, and `note` is of the test targets."""
+        notes, shared = tuple[str, ...](), tuple[str, ...]()
+        if test is None:
+            examples = Public.of({"shape": input_shape, "classes": classes, "task": task}).none()
+        else:
+            examples = examples_of(test)
+            shared = shared_users(train.names, test.names)
+            notes = () if note is None else (note(examples.y),)
+        return Dataset(
+            name=self.name,
+            clients=clients,
+            test=examples,
+            input_shape=input_shape,
+            classes=classes,
+            task=task,
+            licence=self.licence,
+            source=self.source,
+            unit=describe_unit(self.person),
+            uncovered=(*uncovered, *shared),
+            uncounted=uncounted,
+            person=self.person,
+            notes=notes,
+        )
 
-        Without a path the hub's are downloaded, if they may be. Raises `DataError` with the files to put where.
+    def held(self, path: str | None) -> Held:
+        """Return what is at `path`: a folder that was imported, or published files small enough to be converted at every start.
+
+        Raises `DataError` with the files to put where.
         """
         if path is None:
-            if not may_download:
-                raise DataError(self._where())
-            return self._of(download(self.files))
+            raise DataError(self._where())
         place = Path(path)
         with reading(path, "a file or folder"):  # a name may be too long to be one
             if not place.exists():
@@ -71,9 +203,6 @@ class Benchmark:
                 f"{source.where} holds {size >> 20} MB, too much to be converted at every start. Import it once with "
                 f"`python -m experiments.data import {source.where} FOLDER`, and set path to FOLDER."
             )
-        return self._of(source)
-
-    def _of(self, source: Source) -> Held:
         return Held(source.where, source.form, partial(self.gathered, source))
 
     def _where(self) -> str:
@@ -84,16 +213,11 @@ class Benchmark:
         hub = f" the files of {self.files.hub} on the hub," if self.files.hub else ""
         return (
             f"Dataset {self.name} needs files: set path to a folder of TFF's {files}, to TFF's {self.files.sqlite} "
-            f"(~/.tff where TFF has put it), to LEAF's folder,{hub} or to a folder that `python -m experiments.data import` "
-            f"wrote{'; or set download=True' if hub else ''}."
+            f"(~/.tff where TFF has put it), to LEAF's folder,{hub} or to a folder that `python -m experiments.data import "
+            f"{self.files.hub or 'SOURCE'} FOLDER` wrote."
         )
 
-    def write(
-        self,
-        source: Source,
-        out: Path,
-        advance: Callable[[int], object] = lambda count: None,
-    ) -> None:
+    def write(self, source: Source, out: Path, advance: Callable[[int], object] = lambda count: None) -> None:
         """Write the files into the new folder `out`, whole or not at all."""
         with new_folder(out) as folder:
             for split in source.splits or ["train"]:  # which says why there is none
@@ -122,16 +246,13 @@ class Benchmark:
                 arrays["ends"] = np.cumsum(arrays["ends"])
             arrays["order"] = np.argsort(owners, kind="stable")
             arrays["bounds"] = np.concatenate([[0], np.cumsum(np.bincount(owners))])
-            if folder is not None:
-                written(arrays, folder)
-                return Split.mapped(folder)
-        if "x" in arrays and compact(arrays["x"]) != arrays["x"].dtype:
-            arrays["x"] = np.concatenate([as_bytes(part) for part in pieces(arrays["x"])])
-        return Split.of(arrays)
+            return Split.of(
+                {name: kept(array, folder and folder / f"{name}.npy") for name, array in arrays.items()}
+            )
 
     def _read(
         self, source: Source, split: str, folder: Path | None, advance: Callable[[int], object]
-    ) -> tuple[dict[str, np.ndarray], Sequence[str]]:
+    ) -> tuple[dict[str, np.ndarray], list[str]]:
         """Return (inputs, labels and users, as places among the names, of the examples of a split; these names)."""
         # Of the hub's examples, of which a fifth is the test set, those are refused with it.
         unreadable = Unreadable(source.where, is_public="test" in split or split == "heldout")
@@ -152,8 +273,7 @@ class Benchmark:
                     found["x"] = x
                 for name, array in found.items():
                     if name not in grown:
-                        place = folder and folder / name
-                        grown[name] = files.enter_context(closing(Grown(place)))
+                        grown[name] = files.enter_context(closing(Grown(folder and folder / name)))
                     grown[name].append(array)
                 advance(len(names))
             unreadable.warn()
@@ -207,34 +327,118 @@ def _mapped(path: Path, split: str) -> Split:
             f"{path} holds no split {split}: the files that were imported have none. Import files that do."
         )
     with reading(path / split, "an imported split"):
-        return Split.mapped(path / split)
+        return Split.of({file.stem: _map(file) for file in (path / split).glob("*.npy")})
 
 
-def parted(
-    held: Held, prefix: str = "", choose: Callable[[Split], Split] | None = None, *, clients_only: bool
-) -> tuple[Split, Split | None, np.ndarray]:
-    """Return (training examples, test examples, the rows of these in their order), None and no rows with `clients_only`.
+def _map(path: Path) -> np.ndarray:
+    """Return the array in a .npy file, mapped; one without bytes cannot be."""
+    empty = path.stat().st_size <= np.lib.format.ARRAY_ALIGN * 2
+    array: np.ndarray = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+    return array
 
-    TFF and LEAF have splits of these names behind `prefix`; TFF's test users are in an order drawn by a public seed. Of the
-    hub's one split a fifth of each user's examples is the test set, drawn likewise. `choose` says which are used.
+
+class Grown:
+    """An array that grows at its end, in memory or in a file of raw numbers."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file: BinaryIO = io.BytesIO() if path is None else path.open("wb")
+        self._empty: np.ndarray = np.empty(0)
+
+    def append(self, part: np.ndarray) -> None:
+        """Put the rows of `part` [n, ...] behind those that are there; all parts have one type and one shape of rows."""
+        self._empty = part[:0]
+        self._file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+
+    def finished(self) -> np.ndarray:
+        """Return the whole array, mapped if it is in a file."""
+        kind, shape = self._empty.dtype, (-1, *self._empty.shape[1:])
+        if isinstance(self._file, io.BytesIO):
+            return np.frombuffer(self._file.getvalue(), kind).reshape(shape)
+        self._file.close()
+        assert self._path is not None
+        empty = not self._path.stat().st_size  # which cannot be mapped
+        return (np.empty(0, kind) if empty else np.memmap(self._path, kind, "r")).reshape(shape)
+
+    def close(self) -> None:
+        """Close the file, whole or not."""
+        self._file.close()
+
+
+def kept(array: np.ndarray, file: Path | None) -> np.ndarray:
+    """Return an array, or write it into a .npy `file` and map that: float32 that are bytes over 255 are kept as bytes."""
+    is_exact = array.dtype == np.float32 and all(as_bytes(part) is not None for part in pieces(array))
+    if file is None:
+        return np.concatenate([as_bytes(part) for part in pieces(array)]) if is_exact else array
+    if is_exact:
+        small = np.lib.format.open_memmap(file, "w+", np.uint8, array.shape)
+        start = 0
+        for part in pieces(array):
+            small[start : start + len(part)] = as_bytes(part)
+            start += len(part)
+        small.flush()
+    else:
+        np.save(file, array)
+    return _map(file)
+
+
+def as_bytes(x: np.ndarray) -> np.ndarray | None:
+    """Return float32 numbers as the bytes of which `as_float32` makes them again to the bit; None where some are others.
+
+    >>> as_bytes(np.array([0, 1, 0.2], dtype=np.float32)).tolist(), as_bytes(np.array([0.21], dtype=np.float32))
+    ([0, 255, 51], None)
     """
-    choose = choose or (lambda split: split)
-    if held.form == "hub":
-        whole = choose(held.split("all"))
-        rows = np.sort(whole.order)
-        drawn = fifth_of_each(whole.users[rows], seed=SPLIT_SEED, names=whole.names)
-        is_test = np.zeros(len(whole.y), dtype=bool)
-        is_test[rows[drawn]] = True
-        return whole.only(~is_test), None if clients_only else whole.only(is_test), rows[drawn]
-    training = choose(held.split(f"{prefix}train"))
-    if clients_only:
-        return training, None, np.empty(0, np.int64)
-    test = choose(held.split(f"{prefix}test"))
-    return (
-        training,
-        test,
-        test.shuffled(SPLIT_SEED) if held.form == "tff" else np.sort(test.order),
-    )
+    with np.errstate(invalid="ignore"):
+        bytes_ = np.clip(np.rint(x * np.float32(255)), 0, 255).astype(np.uint8)
+    # Bit for bit: 0 and -0 are equal numbers.
+    same = np.array_equal(as_float32(bytes_).view(np.uint32), np.ascontiguousarray(x).view(np.uint32))
+    return bytes_ if same else None
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Give the block a folder to fill that becomes `out` when all went well, and is gone otherwise; for its owner alone."""
+    if out.exists():
+        raise DataError(f"{out} exists already; name a new folder.")
+    try:
+        with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as temporary:
+            folder = Path(temporary, "folder")
+            folder.mkdir(mode=0o700)
+            yield folder
+            folder.rename(out)
+    except OSError as error:
+        raise DataError(
+            f"{out} cannot be written ({error.strerror or error}); name a folder in one that can be, and has room."
+        ) from error
+
+
+@contextmanager
+def unpacked(path: Path, room: Path) -> Iterator[Path]:
+    """Give the block the files that `path` packs (.gz, .bz2, .xz, .lzma, also of a tar archive), or `path` as it is.
+
+    They are in a temporary folder in `room`. An archive of one folder is that folder.
+    """
+    suffix = path.suffix.lower()
+    if not path.is_file() or suffix not in (*PACKED, *_TARS):
+        yield path
+        return
+    with TemporaryDirectory(prefix="unpacked.", dir=room) as temporary:
+        target = Path(temporary, path.stem)
+        with reading(path, f"a {suffix} file", also=(tarfile.TarError,)):
+            if suffix in _TARS or target.suffix.lower() == ".tar":
+                with tarfile.open(path) as archive:
+                    archive.extractall(target, filter=_plain)
+                entries = list(target.iterdir())
+                target = entries[0] if len(entries) == 1 else target
+            else:
+                with importlib.import_module(PACKED[suffix]).open(path) as packed, target.open("wb") as file:
+                    shutil.copyfileobj(packed, file)
+        yield target
+
+
+def _plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """Leave out what macOS adds to each file, and refuse what would be outside of the folder."""
+    return None if Path(member.name).name.startswith("._") else tarfile.data_filter(member, folder)
 
 
 def numbers(values: Any, kinds: str, shape: tuple[int, ...]) -> np.ndarray:

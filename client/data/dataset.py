@@ -1,20 +1,24 @@
-"""What a federated data set is: many small clients, one public test set, and the words that describe both.
+"""What a federated data set is: many small clients, one public test set, and what is public of all examples.
 
-Clients are cut lazily from big arrays: `dataset.clients[i]` copies only client i's rows, so that a
-memory-mapped file of any size serves thousands of clients without being read whole.
+A run may be refused only for what is public: the test set, and of the training data what the format says for all users
+alike (names of users and fields, types, shapes that a file stores as such). The values of one user are checked when the
+client is read, where an error becomes a zero update (`client.app`): one user's values must not decide whether a run
+happens (docs/privacy.md, section 5).
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import overload
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from client.data.arrays import converted, take
-from client.data.fingerprint import Fingerprint
-from fedmf.checks import check_at_least
-from fedmf.errors import DataError
+from client.data.rows import is_array, pieces, take
+from fedmf.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from client.data.clients import Fingerprint
 
 CLASSIFICATION = "classification"
 NEXT_TOKEN = "next_token"
@@ -22,8 +26,8 @@ TASKS = (CLASSIFICATION, NEXT_TOKEN)
 
 IGNORED_TARGET = -100
 """A target that neither the loss nor the accuracy counts (padding); torch's own default `ignore_index`."""
-
-_AT_ONCE = 1 << 24  # bytes of a memory-mapped file that are read at once to identify clients
+UNREADABLE = -1
+"""The label, or token, of an example that is there but cannot be read: its client cannot be trained."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Examples:
 
     `x` is float32 [n, *input_shape] and `y` int64 [n] for classification; both are int64 [n, length] for
     text, where `y` is `x` moved on by one token and `IGNORED_TARGET` where `x` is padding. Of a big test set they
-    may be `client.data.arrays.Converted`, whose slices and rows are arrays made when they are asked for.
+    may be `client.data.rows.Converted`, whose slices and rows are arrays made when they are asked for.
     """
 
     x: np.ndarray
@@ -55,16 +59,155 @@ class Examples:
 
 
 @dataclass(frozen=True)
+class Public:
+    """What is public of every example: shapes, types, and the numbers that a target or token may be.
+
+    The process that has the public test set infers it once (`Dataset.public`); a process that only runs clients, a worker
+    or a node, is given it, and a row that does not fit is its user's mistake. `classes` is the number of labels, or the size
+    of the vocabulary; `labels` are their names where the data name them, class 0 first. `dtype` and `target_dtype` are
+    numpy's names of the types of inputs and targets.
+    """
+
+    shape: tuple[int, ...]
+    classes: int
+    task: str = CLASSIFICATION
+    dtype: str = "float32"
+    target_shape: tuple[int, ...] = ()
+    target_dtype: str = "int64"
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for what no data set can be."""
+        if not isinstance(self.shape, tuple) or not all(map(_is_count, self.shape)):
+            raise DataError(f"shape is {self.shape!r}; it must be a list of whole numbers of at least 1.")
+        if not _is_count(self.classes):
+            raise DataError(f"classes is {self.classes!r}; it must be a whole number of at least 1.")
+        if self.task not in TASKS:
+            raise DataError(f"task is {self.task!r}; it must be one of {', '.join(TASKS)}.")
+        is_text = np.issubdtype(self.dtype, np.integer) and self.target_shape == self.shape
+        if self.task == NEXT_TOKEN and not is_text:
+            raise DataError(
+                f"The task is {NEXT_TOKEN}, but inputs are {self.dtype} {list(self.shape)} and targets "
+                f"{list(self.target_shape)}; tokens are integers, each with a target."
+            )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Public":
+        """Return what a setting such as {shape: [8, 8], classes: 10} says.
+
+        >>> Public.of({"shape": [20], "classes": 104, "task": "next_token"}).dtype
+        'int64'
+        """
+        unknown = set(given) - {*cls.__dataclass_fields__}
+        if unknown or not {"shape", "classes"} <= set(given):
+            raise SettingError(
+                f"public is {dict(given)}; it must be a mapping of shape, classes and, where they differ from the defaults, "
+                f"{', '.join([*cls.__dataclass_fields__][2:])}."
+            )
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
+        }
+        if values.get("task") == NEXT_TOKEN:
+            values = {"dtype": "int64", "target_shape": values["shape"], **values}
+        try:
+            return cls(**values)
+        except (DataError, TypeError) as error:
+            raise SettingError(f"public is {dict(given)}: {error}") from error
+
+    def setting(self) -> dict[str, Any]:
+        """Return what `of` makes this of.
+
+        >>> Public((8, 8), 10).setting()
+        {'shape': [8, 8], 'classes': 10}
+        """
+        task = {} if self.task == CLASSIFICATION else {"task": self.task}
+        least = {"shape": list(self.shape), "classes": int(self.classes), **task}
+        usual = asdict(Public.of(least))
+        more = {key: value for key, value in asdict(self).items() if value != usual[key]}
+        return least | {
+            key: list(value) if isinstance(value, tuple) else value for key, value in more.items()
+        }
+
+    def none(self) -> Examples:
+        """Return no example: the test set of a process that only runs clients."""
+        return Examples(
+            np.zeros((0, *self.shape), self.dtype), np.zeros((0, *self.target_shape), self.target_dtype)
+        )
+
+    def check_shape(self, where: object, shape: tuple[int, ...]) -> None:
+        """Raise `DataError` where the file at `where` stores inputs of another `shape` for all users alike."""
+        if shape != self.shape:
+            raise DataError(
+                f"{where} holds inputs {list(shape)}; those of this data set are {list(self.shape)}."
+            )
+
+    def check(self, examples: Examples, who: str) -> None:
+        """Raise `DataError` about `who` for examples that are not what is promised; reads every value once."""
+        check_examples(examples, who)
+        if len(examples) == 0:
+            raise DataError(f"{who} holds no example; it must hold at least one.")
+        parts = (
+            ("input", "token", examples.x, self.shape, self.dtype),
+            ("target", "label", examples.y, self.target_shape, self.target_dtype),
+        )
+        for name, number, array, shape, dtype in parts:
+            if array.shape[1:] != shape or array.dtype != np.dtype(dtype):
+                raise DataError(
+                    f"{who} holds {name}s {array.dtype} {list(array.shape[1:])}; an {name} of this data set is "
+                    f"{dtype} {list(shape)}."
+                )
+            is_number = name == "target" or self.task == NEXT_TOKEN
+            for part in pieces(array):
+                if part.dtype.kind == "f" and not np.isfinite(part).all():
+                    raise DataError(f"{who} holds {name}s that are not finite; all must be finite numbers.")
+                if part.dtype.kind != "f" and is_number:
+                    may_be_ignored = name == "target" and (self.task == NEXT_TOKEN or part.ndim > 1)
+                    self._check_range(part[part != IGNORED_TARGET] if may_be_ignored else part, who, number)
+
+    def _check_range(self, values: np.ndarray, who: str, name: str) -> None:
+        """Raise `DataError` unless all integers in `values` [...] are at least 0 and below `classes`."""
+        if values.size == 0:
+            return
+        wrong = int(values.min()) if values.min() < 0 else int(values.max())
+        if not 0 <= wrong < self.classes:
+            unreadable = f" ({UNREADABLE} stands for what could not be read)" * (wrong == UNREADABLE)
+            raise DataError(
+                f"{who} holds the {name} {wrong}{unreadable}; with classes={self.classes} it must be 0 to "
+                f"{self.classes - 1}."
+            )
+
+
+def _is_count(value: object) -> bool:
+    """Return whether `value` is a whole number of at least 1."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
+
+
+def check_examples(examples: object, who: str) -> None:
+    """Raise `DataError` unless `examples` are `Examples` of arrays of numbers."""
+    if not isinstance(examples, Examples):
+        raise DataError(f"{who} is {type(examples).__name__}; it must be client.data.Examples.")
+    for name, array in (("x", examples.x), ("y", examples.y)):
+        if not is_array(array):
+            raise DataError(f"{name} of {who} is {type(array).__name__}; it must be a numpy array.")
+    if examples.x.dtype.kind not in "fiub" or examples.y.dtype.kind not in "fiu":
+        raise DataError(
+            f"{who} holds inputs {examples.x.dtype} and targets {examples.y.dtype}; they must be numbers, such "
+            "as float32 and int64."
+        )
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A federated data set. Everything but `clients` is public.
 
-    `clients` has one entry per unit of privacy, each with at least one training example. `classes` is the
+    `clients` has one entry per unit of privacy, each with at least one training example. `test` has no example in a process
+    that only runs clients. `classes` is the
     number of labels, or the size of the vocabulary. `unit` says in words what one client is; `uncovered`
     holds a sentence for everything that the loader learnt from the training users outside the private
     mechanism. `uncounted` are targets left out of the accuracy though the loss counts them (out-of-vocabulary
     and end of sentence, as in the literature). `person` is whose examples one client holds ("writer"), None where
-    nobody's are: only then can clients not be cut. `notes` are sentences about public data, for whoever starts a
-    run; no statement repeats them.
+    no person's are: only then can clients not be cut. `notes` are sentences about public data, for who starts a
+    run; no statement repeats them. `labels` are the names of the classes, where the data name them.
     """
 
     name: str
@@ -80,19 +223,27 @@ class Dataset:
     uncounted: tuple[int, ...] = ()
     person: str | None = None
     notes: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a data set that cannot train anything."""
-        if self.task not in TASKS:
-            raise DataError(
-                f"The task of dataset {self.name} is {self.task!r}; it must be one of {', '.join(TASKS)}."
-            )
         if len(self.clients) == 0:
             raise DataError(
                 f"Dataset {self.name} has no client with a training example; it must have at least one."
             )
-        if len(self.test) == 0:
-            raise DataError(f"Dataset {self.name} has no test example; it must have at least one.")
+
+    @cached_property
+    def public(self) -> Public:
+        """What is public of every example, as the test set shows it. Raises `DataError` for what cannot be right."""
+        check_examples(self.test, f"the test set of dataset {self.name}")
+        x, y = self.test.x, self.test.y
+        shape = tuple(self.input_shape) if isinstance(self.input_shape, list) else self.input_shape
+        try:
+            return Public(
+                shape, self.classes, self.task, x.dtype.name, y.shape[1:], y.dtype.name, self.labels
+            )
+        except DataError as error:
+            raise DataError(f"Dataset {self.name} cannot be right. {error}") from error
 
 
 def as_float32(x: np.ndarray) -> np.ndarray:
@@ -127,20 +278,19 @@ class LazyClients(Sequence[Examples]):
         """Return one client's examples, or a list of several clients' for a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        i = range(len(self))[index]
-        return self.client(i)
+        return self.client(range(len(self))[index])
 
-    def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
+    def identify(self, fingerprint: "Fingerprint", numbers: range) -> None:
         """Write into `fingerprint` who the clients `numbers` are, in order.
 
         Other clients, or the same in another order, must write something else, and the same ones the same at every
         call. This writes all that they hold, read one by one; override it where that is slow, or where a client's
-        examples are drawn anew at every access.
+        examples are drawn again at every access.
         """
         identify_each(self, fingerprint, numbers)
 
 
-def identify_each(clients: Sequence[Examples], fingerprint: Fingerprint, numbers: range) -> None:
+def identify_each(clients: Sequence[Examples], fingerprint: "Fingerprint", numbers: range) -> None:
     """Write the examples of the clients `numbers` one by one.
 
     A client that cannot be read is written as such: it must not decide what becomes of the others.
@@ -156,161 +306,6 @@ def identify_each(clients: Sequence[Examples], fingerprint: Fingerprint, numbers
             continue
         for array in arrays:
             fingerprint.array(array)
-
-
-class DivisibleClients(LazyClients):
-    """Clients that know how many examples each has, so that they can be cut and shortened without being read."""
-
-    @abstractmethod
-    def first(self, count: int) -> "DivisibleClients":
-        """Return the same clients with at most the first `count` examples of each."""
-
-    @abstractmethod
-    def cut(self, count: int) -> "DivisibleClients":
-        """Return the examples of each client as clients of at most `count` examples, in order."""
-
-
-@dataclass(frozen=True)
-class ArrayClients(DivisibleClients):
-    """Clients that are rows of two big arrays: client i owns the rows `order[bounds[i]:bounds[i + 1]]`.
-
-    `x` [N, ...] and `y` [N, ...] may be memory-mapped; `order` int64 holds the training rows client by
-    client, `bounds` int64 [clients + 1] is increasing. `convert` turns stored inputs into what a model takes. With `sizes`
-    [clients] client i owns only so many rows, from `bounds[i]` on.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    order: np.ndarray
-    bounds: np.ndarray
-    convert: Callable[[np.ndarray], np.ndarray] = as_float32
-    sizes: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        """Return the number of clients."""
-        return len(self.bounds) - 1
-
-    def owned(self, numbers: range) -> tuple[np.ndarray, np.ndarray]:
-        """Return (how many rows each of the clients `numbers` owns, these rows client by client)."""
-        chosen = slice(numbers.start, numbers.stop)
-        sizes = self._sizes()[chosen]
-        starts = self.bounds[:-1][chosen]
-        place = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return sizes, self.order[np.repeat(starts, sizes) + place]
-
-    def client(self, i: int) -> Examples:
-        """Return copies of one client's examples."""
-        start = int(self.bounds[i])
-        rows = self.order[
-            start : int(self.bounds[i + 1]) if self.sizes is None else start + int(self.sizes[i])
-        ]
-        return Examples(self.convert(self.x[rows]), self.y[rows].astype(np.int64))
-
-    def first(self, count: int) -> "ArrayClients":
-        """Return the clients with at most the first `count` rows of each."""
-        return replace(self, sizes=np.minimum(self._sizes(), count))
-
-    def cut(self, count: int) -> "ArrayClients":
-        """Return the clients with at most `count` rows each that these are cut into."""
-        pieces = -(-self._sizes() // count)
-        place = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        starts = np.repeat(self.bounds[:-1], pieces) + place * count
-        return replace(self, bounds=np.append(starts, self.bounds[-1]), sizes=cut(self._sizes(), count))
-
-    def _sizes(self) -> np.ndarray:
-        sizes: np.ndarray = np.diff(self.bounds) if self.sizes is None else self.sizes
-        return sizes
-
-    def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
-        """Write how many rows each client has, and then all rows, client by client, as they are stored."""
-        if self.x.dtype.hasobject or self.y.dtype.hasobject:
-            identify_each(self, fingerprint, numbers)
-            return
-        sizes, rows = self.owned(numbers)
-        fingerprint.array(sizes)
-        at_once = max(1, _AT_ONCE // max(1, self.x[:1].nbytes))
-        for start in range(0, len(rows), at_once):
-            fingerprint.array(self.x[rows[start : start + at_once]])
-        fingerprint.array(self.y[rows])
-
-
-def split_by_user(
-    x: np.ndarray,
-    y: np.ndarray,
-    users: np.ndarray,
-    test: np.ndarray,
-    convert: Callable[[np.ndarray], np.ndarray] = as_float32,
-    *,
-    clients_only: bool = False,
-) -> tuple[ArrayClients, Examples]:
-    """Return (clients, test set) of `x` [N, ...] and `y` [N, ...].
-
-    The clients hold the rows where `test` [N] is false, by `users` [N]; the test set holds the others, of which nothing
-    is read with `clients_only`.
-    """
-    train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
-    order, bounds = group_by_user(users[train_rows])
-    clients = ArrayClients(x, y, train_rows[order], bounds, convert)
-    return clients, stored_examples(x, y, test_rows, convert, clients_only=clients_only)
-
-
-def stored_examples(
-    x: np.ndarray,
-    y: np.ndarray,
-    rows: np.ndarray,
-    convert: Callable[[np.ndarray], np.ndarray] = as_float32,
-    *,
-    clients_only: bool = False,
-) -> Examples:
-    """Return the examples `rows` of two big arrays, converted now where they are few and batch by batch where not.
-
-    With `clients_only` none of them is read: `stand_in` is returned.
-    """
-    if clients_only:
-        return stand_in(tuple(x.shape[1:]), CLASSIFICATION if y.ndim == 1 else NEXT_TOKEN)
-    return Examples(converted(x, rows, convert), converted(y, rows, as_tokens))
-
-
-def stand_in(input_shape: tuple[int, ...], task: str) -> Examples:
-    """Return a made-up example in place of a test set, in a process that plays clients and scores nothing.
-
-    >>> stand_in((2, 2), CLASSIFICATION).x.tolist(), stand_in((2,), NEXT_TOKEN).y.tolist()
-    ([[[0.0, 0.0], [0.0, 0.0]]], [[0, 0]])
-    """
-    if task == CLASSIFICATION:
-        return Examples(np.zeros((1, *input_shape), np.float32), np.zeros(1, np.int64))
-    return Examples(np.zeros((1, *input_shape), np.int64), np.zeros((1, *input_shape), np.int64))
-
-
-def group_by_user(users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (order, bounds) of `ArrayClients`: rows user by user (increasing), rows in file order.
-
-    `users` [N] names the user of each row.
-
-    >>> order, bounds = group_by_user(np.array([7, 3, 7, 7]))
-    >>> order.tolist(), bounds.tolist()
-    ([1, 0, 2, 3], [0, 1, 4])
-    """
-    return np.argsort(users, kind="stable"), _bounds(np.unique(users, return_counts=True)[1])
-
-
-def _bounds(counts: np.ndarray) -> np.ndarray:
-    """Return where clients with `counts` rows begin and end, int64 [clients + 1]."""
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-
-def cut(counts: np.ndarray, examples_per_client: int) -> np.ndarray:
-    """Return the sizes of the clients that users with `counts` examples are cut into.
-
-    >>> cut(np.array([5, 1, 4]), 2).tolist()
-    [2, 2, 1, 1, 2, 2]
-    """
-    check_at_least("examples_per_client", examples_per_client, 1)
-    pieces = -(-counts // examples_per_client)
-    sizes = np.full(int(pieces.sum()), examples_per_client, dtype=np.int64)
-    last = np.cumsum(pieces) - 1
-    sizes[last[pieces > 0]] = (counts - (pieces - 1) * examples_per_client)[pieces > 0]
-    return sizes
 
 
 def describe_unit(

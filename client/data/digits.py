@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from client.data.dataset import CLASSIFICATION, ArrayClients, Dataset, Examples
+from client.data.clients import ArrayClients
+from client.data.dataset import CLASSIFICATION, Dataset, Examples
 
 LICENCE = "CC BY 4.0"
 SOURCE = "UCI Optical Recognition of Handwritten Digits (Alpaydin and Kaynak 1998), shipped with scikit-learn"

@@ -5,19 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from client.data.benchmark import Benchmark, Converted, numbers, parted
-from client.data.checked import UNREADABLE
-from client.data.dataset import (
-    CLASSIFICATION,
-    Dataset,
-    as_float32,
-    describe_unit,
-    shared_users,
-    stand_in,
-    stored_examples,
-)
-from client.data.imported import Split
-from client.data.pictures import pixels_of
+from client.data.benchmark import Benchmark, Converted, Split, numbers
+from client.data.clients import ArrayClients, stored_examples
+from client.data.dataset import CLASSIFICATION, UNREADABLE, Dataset, Public, as_float32
+from client.data.rows import pixels_of
 from client.data.sources import FLOATS, INTEGERS, Files
 from fedmf.errors import DataError
 
@@ -50,42 +41,33 @@ def load(
     *,
     only_digits: bool = False,
     as_published: bool = False,
-    download: bool = False,
-    clients_only: bool = False,
+    public: Public | None = None,
 ) -> Dataset:
     """Return Federated EMNIST; inputs float32 [n, 28, 28] with ink = 1 and paper = 0, 62 classes.
 
     `only_digits` are the 10 classes 0 to 9: TFF's own splits of them, of LEAF's and the hub's files the examples with
     such a label, or with one of no class, whose client fails when it is read. TFF's and LEAF's pixels have white = 1, so
-    they are subtracted from 1; the hub's pictures are black
-    on white too. With `as_published` all are left so, paper = 1, as TFF and LEAF train on them.
+    they are subtracted from 1; the hub's pictures are black on white too. With `as_published` all are left so, paper = 1,
+    as TFF and LEAF train on them.
 
     TFF and LEAF bring a test split of the same writers; of the hub's files, which have none, a fifth of each writer,
-    chosen by a public seed, is the test set. With `clients_only` no test example is read, nor TFF's and LEAF's test files.
+    chosen by a public seed, is the test set. With `public` no test example is read, nor TFF's and LEAF's test files.
     Raises `DataError` with the file to put where, when there is none.
     """
-    held = BENCHMARK.held(path, download)
+    held = BENCHMARK.held(path)
     by_label = only_digits and held.form != "tff"
     prefix = "digits_" if only_digits and not by_label else ""
-    train, test, rows = parted(held, prefix, digits if by_label else None, clients_only=clients_only)
+    train, test, rows = held.parted(public, prefix, digits if by_label else lambda split: split)
     convert = as_float32 if as_published else turned if held.form == "hub" else ink
-    overlap: tuple[str, ...] = ()
-    examples = stand_in(SHAPE, CLASSIFICATION)
-    if test is not None:
-        examples = stored_examples(test.x, test.y, rows, convert)
-        overlap = shared_users(train.names, test.names)
-    return Dataset(
-        name="femnist",
-        clients=train.clients(convert),
-        test=examples,
+    return BENCHMARK.dataset(
+        train,
+        test,
+        ArrayClients(train.x, train.y, train.order, train.bounds, convert),
+        lambda test: stored_examples(test.x, test.y, rows, convert),
         input_shape=SHAPE,
         classes=DIGITS if only_digits else CLASSES,
         task=CLASSIFICATION,
-        licence=LICENCE,
-        source=SOURCE,
-        unit=describe_unit("writer"),
-        uncovered=(BY_LABELS,) * by_label + overlap,
-        person="writer",
+        uncovered=(BY_LABELS,) * by_label,
     )
 
 
@@ -139,4 +121,4 @@ def digits(split: Split) -> Split:
     return chosen
 
 
-BENCHMARK = Benchmark("femnist", FILES, convert, blank)
+BENCHMARK = Benchmark("femnist", FILES, convert, blank, "writer", LICENCE, SOURCE)

@@ -4,32 +4,21 @@ import inspect
 import logging
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
-import numpy as np
-
-from client.data import (
-    by_user_npz,
-    by_user_tables,
-    by_user_text,
-    digits,
-    femnist,
-    partitioned,
-    shakespeare,
-    stackoverflow,
-    synthetic,
-)
-from client.data.benchmark import Benchmark
-from client.data.checked import check_counted, check_examples, checked
-from client.data.dataset import Dataset
-from client.data.imported import new_folder, unpacked
-from client.data.limits import hold_out, limited
+from client.data import digits, femnist, own, shakespeare, stackoverflow, synthetic
+from client.data.benchmark import Benchmark, new_folder, unpacked
+from client.data.clients import check_counted, checked, hold_out, limited
+from client.data.dataset import Dataset, Public, check_examples
+from client.data.own import TEXT_SETTINGS, OwnSettings
 from client.data.reading import reading
 from client.data.sources import download, source_at, sqlite
-from client.imports import check_takes, import_maker, own_code
+from client.data.text import load_lines
+from client.imports import check_takes, import_maker, need, own_code
 from fedmf.errors import DataError, SettingError
 
 log = logging.getLogger(__name__)
@@ -52,38 +41,80 @@ def _entry(module: ModuleType) -> Entry:
     return Entry(module.load, summary, module.LICENCE, module.SOURCE, module.TEST_USERS)
 
 
-def _table(load: Callable[..., Dataset], summary: str) -> Entry:
-    """Return the entry of a loader of tables of one's own."""
-    return Entry(load, summary, by_user_npz.LICENCE, by_user_npz.SOURCE, by_user_npz.TEST_USERS)
+def _own(
+    load: Callable[..., Dataset],
+    summary: str,
+    test_users: str = "counted when loaded, and said in the privacy statement",
+) -> Entry:
+    """Return the entry of a loader of your own files."""
+    return Entry(load, summary, own.LICENCE, "a file of the user's own", test_users)
+
+
+class OwnLoader:
+    """The loader `name` of your own texts or tables, which takes the `settings` of `OwnSettings` and a path."""
+
+    def __init__(self, name: str, *settings: str) -> None:
+        hints, keyword = (
+            get_type_hints(OwnSettings),
+            partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY),
+        )
+        taken = [
+            keyword(one.name, default=one.default, annotation=hints[one.name])
+            for one in fields(OwnSettings)
+            if one.name in settings
+        ]
+        path = inspect.Parameter("path", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=str)
+        self.name = name
+        self.__signature__ = inspect.Signature([path, *taken, keyword("public", default=None)])
+
+    def __call__(self, path: str | Path, *, public: Public | None = None, **settings: Any) -> Dataset:
+        """Return the data set at `path`."""
+        given = OwnSettings(**settings)
+        if self.name == "by_user_text":
+            return load_lines(self.name, Path(path), given, public)
+        tables: Any = need("client.data.tables", f"Reading {path}")
+        return tables.load_table(self.name, Path(path), given, public)  # type: ignore[no-any-return]
 
 
 LIMITS = ("max_examples_per_user", "examples_per_client", "max_test_examples")
 """What every data set can be cut to; a loader that takes one of them does it itself."""
 HELD_OUT = ("held_out", "held_out_use")
 """Which clients of every data set train: no loader's business."""
+_COLUMNS = ("user", "label", "split", "classes", "labels")
+_TYPED = (*_COLUMNS, "features", "text", "image", *TEXT_SETTINGS)
 
 DATASETS: dict[str, Entry] = {
     "digits": _entry(digits),
     "synthetic": _entry(synthetic),
-    "by_user_npz": _entry(by_user_npz),
-    "by_user_text": _table(by_user_text.load, "Your own texts: JSON lines with user and text (or tokens)."),
-    "by_user_csv": _table(
-        by_user_tables.load_csv,
+    "by_user_npz": _own(
+        own.load,
+        "Your own arrays: x, y, user and optionally split, in one .npz file or a folder of .npy files.",
+    ),
+    "by_user_text": _own(
+        OwnLoader("by_user_text", *TEXT_SETTINGS),
+        "Your own texts: JSON lines with user and text (or tokens).",
+    ),
+    "by_user_csv": _own(
+        OwnLoader("by_user_csv", *_COLUMNS, "features", "text", "delimiter", *TEXT_SETTINGS),
         "Your own table: CSV with a user and a label or text in each row, columns by name.",
     ),
-    "by_user_parquet": _table(
-        by_user_tables.load_parquet,
+    "by_user_parquet": _own(
+        OwnLoader("by_user_parquet", *_TYPED),
         "Your own table: parquet with a user and a label or text in each row, columns by name.",
     ),
-    "by_user_images": _table(
-        by_user_tables.load_images,
+    "by_user_images": _own(
+        OwnLoader("by_user_images", *_COLUMNS, "table", "file"),
         "A folder of pictures: USER/LABEL/FILE, or a table of files, users and labels; decoded when a client's turn comes.",
     ),
-    "by_user_hub": _table(
-        by_user_tables.load_hub,
+    "by_user_hub": _own(
+        OwnLoader("by_user_hub", *_TYPED),
         "A Hugging Face data set on disk, as datasets' save_to_disk wrote it, with columns by name; memory-mapped.",
     ),
-    "partitioned": _entry(partitioned),
+    "partitioned": _own(
+        own.load_partitioned,
+        "Your own arrays without users, dealt out to made-up clients by a partitioner of flwr-datasets.",
+        "no users: clients are made up; with partitioner=grouped counted when loaded",
+    ),
     "femnist": _entry(femnist),
     "shakespeare": _entry(shakespeare),
     "stackoverflow": _entry(stackoverflow),
@@ -100,7 +131,7 @@ def load(
     vocabulary: str | None = None,
     held_out: float | None = None,
     held_out_use: str = "score",
-    clients_only: bool = False,
+    public: Public | None = None,
     **settings: Any,
 ) -> Dataset:
     """Return the data set called `name`, a name of the listing or an import path `package.module:function`.
@@ -108,23 +139,28 @@ def load(
     The function must be annotated with `-> Dataset`. Settings that are None are left to the loader. Of each user the
     first `max_examples_per_user` examples are used; then users are cut into clients of `examples_per_client`, and the
     unit of privacy with them; `max_test_examples` are drawn of the test set by a public seed. A loader that takes one
-    of these three does it itself. `held_out` is a share of the clients, for `held_out_use`: see `hold_out`. With `clients_only` the test set is one example, which says what all are and may be made
-    up: for a process that plays clients and scores nothing. A loader that takes it reads no more of the test set than it
-    must; of what others return, one example is kept and looked at.
+    of these three does it itself. `held_out` is a share of the clients, for `held_out_use`: see `hold_out`.
+
+    With `public`, which `Dataset.public` is in the process that has the test set, clients alone are made, for a process
+    that scores nothing: the test set is empty, and an example that does not fit fails its client. A loader that takes
+    `public` reads no test set.
 
     Raises `SettingError` for an unknown name or a setting that the loader does not take; `DataError` for data that
     are missing or malformed, for a test set that cannot be right, and for whatever a loader of the user's own raises.
-    The examples of a client are checked when it is read: see `client.data.checked`.
+    The examples of a client are checked when it is read: see `client.data.clients.checked`.
     """
     loader = _loader(name)
     limits = dict(zip(LIMITS, (max_examples_per_user, examples_per_client, max_test_examples), strict=True))
-    given = _given(
-        name,
-        loader,
-        {"path": path, "vocabulary": vocabulary, **limits, **settings},
-        clients_only=clients_only,
-    )
-    limits = {key: value for key, value in limits.items() if key not in inspect.signature(loader).parameters}
+    given = _given(name, loader, {"path": path, "vocabulary": vocabulary, **limits, **settings})
+    taken = inspect.signature(loader).parameters
+    limits = {key: value for key, value in limits.items() if key not in taken}
+    if public is not None:
+        if given.get("classes", public.classes) != public.classes:
+            raise SettingError(
+                f"classes is {given['classes']}, but public says {public.classes}; leave it out."
+            )
+        if "public" in taken:
+            given["public"] = public
     is_own = ":" in name
     for key in ("path", "vocabulary"):
         if key in given:
@@ -135,15 +171,13 @@ def load(
     dataset = _call(loader, given, name) if is_own else loader(**given)
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
-    check_examples(dataset.test, f"the test set of dataset {dataset.name}")
-    if clients_only:
-        dataset = replace(dataset, test=dataset.test.take(np.arange(1)))
-    else:
+    if public is None:
+        check_examples(dataset.test, f"the test set of dataset {dataset.name}")
         check_counted(dataset)
-    dataset = checked(limited(dataset, **limits), path=path, is_own=is_own)
+    dataset = checked(limited(dataset, **limits), public, path=path, is_own=is_own)
     if held_out is not None:
-        dataset = hold_out(dataset, held_out, held_out_use, max_test_examples, clients_only=clients_only)
-        if not clients_only:
+        dataset = hold_out(dataset, held_out, held_out_use, max_test_examples)
+        if public is None:
             check_counted(dataset)
     return dataset
 
@@ -154,12 +188,10 @@ def check(name: str, **arguments: Any) -> None:
     Of a loader of the user's own nothing is said, because it would have to be imported.
     """
     if ":" not in name:
-        _given(name, _loader(name), arguments, clients_only=True)
+        _given(name, _loader(name), arguments)
 
 
-def _given(
-    name: str, loader: Callable[..., Dataset], arguments: Mapping[str, Any], *, clients_only: bool
-) -> dict[str, Any]:
+def _given(name: str, loader: Callable[..., Dataset], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of the arguments of `load` its loader is given. Raises `SettingError` where it lacks or ignores one."""
     parameters = inspect.signature(loader).parameters
     given = {
@@ -167,16 +199,17 @@ def _given(
         for key, value in arguments.items()
         if value is not None and key not in HELD_OUT and (key in parameters or key not in LIMITS)
     }
-    if clients_only and "clients_only" in parameters:
-        given["clients_only"] = True
-    _refuse_two_orders(name, given, arguments.get("max_examples_per_user"))
+    most = arguments.get("max_examples_per_user")
+    cuts_itself = ":" in name and "examples_per_client" in given and "max_examples_per_user" not in given
+    if cuts_itself and most is not None:
+        raise SettingError(
+            f"max_examples_per_user is {most}, but {name} takes examples_per_client and cuts its "
+            "users itself; let it take max_examples_per_user too, or neither."
+        )
     check_takes(loader, given, who=f"dataset {name}")
     for key, parameter in parameters.items():
-        if (
-            parameter.default is parameter.empty
-            and parameter.kind is not parameter.VAR_KEYWORD
-            and key not in given
-        ):
+        is_needed = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+        if is_needed and key not in given:
             raise SettingError(f"{key} is missing; dataset {name} needs it.")
     return given
 
@@ -198,16 +231,6 @@ def _call(loader: Callable[..., Dataset], given: Mapping[str, Any], name: str) -
         if error.__cause__ is not None:
             log.error("%s failed:", name, exc_info=error.__cause__)
         raise
-
-
-def _refuse_two_orders(name: str, given: Mapping[str, Any], max_examples_per_user: int | None) -> None:
-    """Raise `SettingError` where a loader of one's own has cut its users before the first examples are taken of each."""
-    cuts_itself = ":" in name and "examples_per_client" in given and "max_examples_per_user" not in given
-    if cuts_itself and max_examples_per_user is not None:
-        raise SettingError(
-            f"max_examples_per_user is {max_examples_per_user}, but {name} takes examples_per_client and cuts its "
-            "users itself; let it take max_examples_per_user too, or neither."
-        )
 
 
 def _loader(name: str) -> Callable[..., Dataset]:
@@ -261,7 +284,7 @@ def _import_arrays(path: Path, out: Path) -> None:
 
 
 def _benchmark_of(path: Path) -> Benchmark:
-    """Return the benchmark whose files lie at `path`: by their names, or by what they hold."""
+    """Return the benchmark whose files are at `path`: by their names, or by what they hold."""
     for one in BENCHMARKS:
         names = [one.files.sqlite, *(hdf5 for _, hdf5 in one.files.splits.values())]
         if path.name == one.files.sqlite or any((path / name).is_file() for name in names):

@@ -6,18 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from client.data.benchmark import Benchmark, Converted, parted, texts
-from client.data.checked import UNREADABLE
-from client.data.dataset import (
-    NEXT_TOKEN,
-    Dataset,
-    as_tokens,
-    describe_unit,
-    shared_users,
-    stand_in,
-    stored_examples,
-)
-from client.data.imported import Split
+from client.data.benchmark import Benchmark, Converted, Split, texts
+from client.data.clients import ArrayClients, stored_examples
+from client.data.dataset import NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens
 from client.data.reading import Unreadable, reading
 from client.data.sources import TEXTS, Files
 from client.data.text import (
@@ -35,7 +26,6 @@ LICENCE = "text: public domain; LEAF and hub copies BSD-2-Clause"
 SOURCE = "LEAF (Caldas et al. 2018); TFF shakespeare; hub flwrlabs/shakespeare"
 TEST_USERS = "all train too; counted when loaded, and said in the privacy statement"
 LENGTH = 80
-ROLE = "role of a play"
 VOCABULARY = Vocabulary(tuple(LEAF_CHARACTERS))
 FILES = Files(
     "shakespeare.sqlite",
@@ -46,13 +36,7 @@ FILES = Files(
 )
 
 
-def load(
-    path: str | None = None,
-    *,
-    as_published: bool = False,
-    download: bool = False,
-    clients_only: bool = False,
-) -> Dataset:
+def load(path: str | None = None, *, as_published: bool = False, public: Public | None = None) -> Dataset:
     """Return Shakespeare's roles; inputs int64 [n, 80], 86 public characters and 4 special tokens.
 
     TFF's snippets are cut into windows of 80 characters, each predicted from those before it. LEAF's and the
@@ -61,36 +45,27 @@ def load(
 
     With `as_published` snippets are read as bytes and cut into pieces of 81 that share no character, the first of
     which is never predicted, and the accuracy leaves out padding alone: unknown characters and ends count, as in TFF.
-    With `clients_only` no test example is read, nor TFF's and LEAF's test files. Raises `DataError` with the file to put
+    With `public` no test example is read, nor TFF's and LEAF's test files. Raises `DataError` with the file to put
     where, when there is none.
     """
-    held = BENCHMARK.held(path, download)
-    train, test, rows = parted(held, clients_only=clients_only)
+    held = BENCHMARK.held(path)
+    train, test, rows = held.parted(public)
     if held.form == "tff":
         train = _cut(train, held.path, as_published, is_public=False)
         if test is not None:
             test = _cut(test, held.path, as_published, is_public=True)
             rows = test.order
-    examples, overlap, notes = stand_in((LENGTH,), NEXT_TOKEN), tuple[str, ...](), tuple[str, ...]()
-    if test is not None:
-        examples = stored_examples(test.x, test.y, rows, as_tokens)
-        overlap = shared_users(train.names, test.names)
-        said = "the files must hold the English plays."
-        notes = (note_unknown(examples.y, "the benchmark's 86 characters", said),)
-    return Dataset(
-        name="shakespeare",
-        clients=train.clients(as_tokens),
-        test=examples,
+    said = "the files must hold the English plays."
+    return BENCHMARK.dataset(
+        train,
+        test,
+        ArrayClients(train.x, train.y, train.order, train.bounds, as_tokens),
+        lambda test: stored_examples(test.x, test.y, rows, as_tokens),
         input_shape=(LENGTH,),
         classes=VOCABULARY.size,
         task=NEXT_TOKEN,
-        licence=LICENCE,
-        source=SOURCE,
-        unit=describe_unit(ROLE),
-        uncovered=overlap,
         uncounted=() if as_published else UNCOUNTED,
-        person=ROLE,
-        notes=notes,
+        note=lambda y: note_unknown(y, "the benchmark's 86 characters", said),
     )
 
 
@@ -142,4 +117,4 @@ def _encoded(split: Split, row: int, encoding: str) -> np.ndarray:
         return VOCABULARY.encode(split.x[row].decode(encoding))
 
 
-BENCHMARK = Benchmark("shakespeare", FILES, convert, blank)
+BENCHMARK = Benchmark("shakespeare", FILES, convert, blank, "role of a play", LICENCE, SOURCE)

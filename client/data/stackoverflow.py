@@ -6,24 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from client.data.benchmark import Benchmark, Converted, texts
-from client.data.checked import UNREADABLE
-from client.data.dataset import (
-    NEXT_TOKEN,
-    ArrayClients,
-    Dataset,
-    Examples,
-    as_tokens,
-    describe_unit,
-    shared_users,
-    stand_in,
-)
-from client.data.fingerprint import Fingerprint
-from client.data.imported import Split, Texts
-from client.data.pictures import Rows
+from client.data.benchmark import Benchmark, Converted, Split, Texts, texts
+from client.data.clients import ArrayClients, Fingerprint
+from client.data.dataset import NEXT_TOKEN, UNREADABLE, Dataset, Examples, Public, as_tokens
+from client.data.own import SPLIT_SEED
 from client.data.reading import reading
+from client.data.rows import Rows
 from client.data.sources import TEXTS, Files
-from client.data.split import SPLIT_SEED
 from client.data.text import UNCOUNTED, Vocabulary, note_unknown, read_words, windows
 from client.settings import TEST_SPLITS
 from fedmf.checks import check_at_least, check_choice
@@ -67,7 +56,7 @@ def load(
     test: str = TEST,
     length: int = 20,
     max_test_examples: int = 10_000,
-    clients_only: bool = False,
+    public: Public | None = None,
 ) -> Dataset:
     """Return TFF's Stack Overflow; inputs int64 [n, 20], one row for each sentence, cut after 20 words.
 
@@ -78,7 +67,7 @@ def load(
     too; its held-out users never do. Of the test split, users in an order drawn by a public seed, "validation" is
     the first 10,000 sentences (half of a smaller split), on which the papers choose their settings, "test" is what
     follows, on which they report. "heldout" is the held-out users in such an order. At most `max_test_examples`
-    sentences are read, from the beginning. With `clients_only` nothing but the training split is opened.
+    sentences are read, from the beginning. With `public` nothing but the training split is opened.
 
     Raises `DataError` when a file is missing, or holds no such sentences.
     """
@@ -90,34 +79,30 @@ def load(
     listed = read_words(vocabulary, vocabulary_size)
     known = Vocabulary(listed.tokens)
     training = held.split("train")
-    examples, overlap, notes = stand_in((length,), NEXT_TOKEN), tuple[str, ...](), tuple[str, ...]()
-    if not clients_only:
+    tested, rows = None, np.empty(0, np.int64)
+    if public is None:
         tested = held.split("heldout" if test == HELD_OUT else "test")
         try:
             start, stop = _place(tested, test, max_test_examples)
         except DataError as error:
             raise DataError(f"{held.path} {error}") from error
         rows = tested.shuffled(SPLIT_SEED)[start:stop]
-        x, y = (Sentences(tested, known, length, asks)[rows] for asks in (False, True))
-        examples = Examples(x, y)
-        overlap = shared_users(training.names, tested.names)
-        notes = (note_unknown(examples.y, f"the {len(listed.tokens):,} words of {vocabulary}", OTHER_WORDS),)
-    inputs, targets = (Sentences(training, known, length, asks) for asks in (False, True))
-    return Dataset(
-        name="stackoverflow",
-        # Rows are arrays as far as clients need them.
-        clients=SentenceClients(inputs, targets, training.order, training.bounds, as_tokens),  # type: ignore[arg-type]
-        test=examples,
+
+    def sentences(split: Split) -> list[Any]:  # inputs and targets: arrays as far as clients need them
+        return [Sentences(split, known, length, asks) for asks in (False, True)]
+
+    inputs, targets = sentences(training)
+    return BENCHMARK.dataset(
+        training,
+        tested,
+        SentenceClients(inputs, targets, training.order, training.bounds, as_tokens),
+        lambda tested: Examples(*(part[rows] for part in sentences(tested))),
         input_shape=(length,),
         classes=known.size,
         task=NEXT_TOKEN,
-        licence=LICENCE,
-        source=SOURCE,
-        unit=describe_unit("user"),
-        uncovered=(COUNTED,) * listed.counted + overlap,
+        uncovered=(COUNTED,) * listed.counted,
         uncounted=UNCOUNTED,
-        person="user",
-        notes=notes,
+        note=lambda y: note_unknown(y, f"the {len(listed.tokens):,} words of {vocabulary}", OTHER_WORDS),
     )
 
 
@@ -193,4 +178,4 @@ class SentenceClients(ArrayClients):
             fingerprint.array(ends[some] - np.where(some > 0, ends[some - 1], 0))
 
 
-BENCHMARK = Benchmark("stackoverflow", FILES, convert, blank)
+BENCHMARK = Benchmark("stackoverflow", FILES, convert, blank, "user", LICENCE, SOURCE)

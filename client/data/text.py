@@ -1,31 +1,30 @@
-"""Text as token numbers: the vocabulary, and sentences cut into windows of one length.
+"""Text as token numbers: the vocabulary, sentences cut into windows of one length, and your own texts as JSON lines.
 
 Conventions of Reddi et al. 2021 (Adaptive Federated Optimization, appendix C): a begin mark before and an end
 mark after each sentence, words outside a fixed public vocabulary replaced by one out-of-vocabulary token, and
 an accuracy that counts neither padding, nor out-of-vocabulary tokens, nor end marks.
 """
 
-import ast
 import re
-import sys
-import sysconfig
-import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
 from pathlib import Path
-from pydoc_data.topics import topics
+from typing import Any
 
 import numpy as np
 
-from client.data.arrays import pieces
-from client.data.dataset import IGNORED_TARGET
-from client.data.reading import PARSERS_RAISE, open_text, reading
-from fedmf.checks import check_at_least
+from client.data.dataset import IGNORED_TARGET, NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens
+from client.data.own import Owned, OwnSettings, owned
+from client.data.reading import PARSERS_RAISE, Unreadable, open_text, read_json, reading, user_names
+from client.data.rows import pieces
+from client.settings import LEVELS
+from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
 
+WORDS, ALPHABET = LEVELS
 PAD, OOV, BOS, EOS = range(4)
 SPECIAL = 4
 UNCOUNTED = (OOV, EOS)
@@ -258,28 +257,159 @@ def next_characters(
     return x, y
 
 
-def documentation() -> Iterator[str]:
-    """Yield the texts of Python's language reference and the docstrings of its standard library."""
-    yield from topics.values()
-    library = Path(sysconfig.get_path("stdlib"))
-    for module in sorted(sys.stdlib_module_names):
-        for file in (library / f"{module}.py", *sorted((library / module).rglob("*.py"))):
-            if file.is_file() and not any("test" in part for part in file.relative_to(library).parts):
-                yield from docstrings(file.read_bytes())
+Tokens = Callable[[int], Sequence[str] | None]
+"""The tokens of the text in a row; None: unreadable."""
+
+FIELDS = {"text", "tokens"}
+LEARNT = (
+    "The vocabulary was built from the training users: an uncovered release. "
+    "Give a public file as vocabulary."
+)
+OTHER_WORDS = "set vocabulary to a public file of words of this language, the most frequent first."
+OTHER_CHARACTERS = "set vocabulary to a public file with one character of these texts on each line."
 
 
-def docstrings(source: bytes) -> Iterator[str]:
-    """Yield the docstrings of a Python module, its classes and functions; none for what is no Python.
+def from_texts(name: str, rows: Owned, tokens: Tokens, settings: OwnSettings) -> Dataset:
+    """Return the data set `name` of texts, one in each of the `rows`.
 
-    >>> list(docstrings(b"class Cat: 'An animal.'"))
-    ['', 'An animal.']
+    A training text that cannot be read becomes the token `UNREADABLE`; such a test text is a `DataError`. `level` is words
+    (the default; windows of 20 tokens) or characters (of 80); `length` sets another window. Inputs are int64 [n, length].
+    `vocabulary` is a public file with one word on each line, or a word and its count, of which the first
+    `vocabulary_size` (10,000) are used; or with one character on each line, all of which are. Without it words are counted
+    in the TRAINING texts, and the data set says that this is an uncovered release; characters are printable ASCII. `notes`
+    says how much of the test texts is unknown.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old modules hold escapes that today's Python warns of
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield ast.get_docstring(node) or ""
+    level, vocabulary, is_public = text_level(settings), settings.vocabulary, rows.public is None
+    used = np.arange(len(rows.test)) if is_public else np.flatnonzero(~rows.test)
+    sentences = [tokens(row) for row in used.tolist()]
+    missing = np.zeros(len(rows.test), bool)
+    missing[used] = [sentence is None for sentence in sentences]
+    if (odd := np.flatnonzero(missing & rows.shown)).size:
+        raise DataError(
+            f"Row {odd[0] + 1} of {rows.path} is a test row and holds no text; every test row must."
+        )
+    trained = [text for text, is_test in zip(sentences, rows.test[used], strict=True) if text and not is_test]
+    known, source, is_learnt = choose_vocabulary(vocabulary, level, trained, settings.vocabulary_size)
+    length = (20 if level == WORDS else 80) if settings.length is None else settings.length
+    unreadable = np.array([UNREADABLE], dtype=np.int32)
+    x, y, place = windows([unreadable if text is None else known.encode(text) for text in sentences], length)
+    if rows.public is not None and not is_learnt and known.size != rows.public.classes:
+        raise DataError(
+            f"{source} and the special tokens are {known.size}, but this data set has {rows.public.classes} tokens; set "
+            "vocabulary to the public file that the server has."
+        )
+    notes: tuple[str, ...] = ()
+    if is_public:
+        most = WORRYING if level == ALPHABET and vocabulary is None else 1.0
+        advice = OTHER_WORDS if level == WORDS else OTHER_CHARACTERS
+        notes = (note_unknown(y[rows.test[used[place]]], source, advice, most=most),)
+    return rows.dataset(
+        name,
+        x,
+        y,
+        known.size,
+        rows=used[place],
+        convert=as_tokens,
+        task=NEXT_TOKEN,
+        uncovered=(LEARNT,) * is_learnt,
+        uncounted=UNCOUNTED,
+        notes=notes,
+    )
+
+
+def text_level(settings: OwnSettings) -> str:
+    """Return whether texts are split into words or characters."""
+    level = WORDS if settings.level is None else settings.level
+    check_choice("level", level, LEVELS)
+    return level
+
+
+def choose_vocabulary(
+    path: str | None, level: str, training: Sequence[Sequence[str]], size: int | None
+) -> tuple[Vocabulary, str, bool]:
+    """Return (the vocabulary in the file at `path`, or without one that of the level; what it is; whether it was learnt)."""
+    size = 10_000 if size is None else size
+    if level == ALPHABET:
+        if path is None:
+            return Vocabulary(tuple(CHARACTERS)), "printable ASCII", False
+        return read_characters(path), f"the characters of {path}", False
+    if path is None:
+        learnt = most_frequent(training, size)
+        return Vocabulary(learnt), f"the {len(learnt):,} words of the training texts", True
+    folded = tuple(dict.fromkeys(word.lower() for word in read_words(path, size).tokens))
+    return Vocabulary(folded), f"the {len(folded):,} words of {path}", False
+
+
+def load_lines(name: str, path: Path, settings: OwnSettings, public: Public | None) -> Dataset:
+    """Return the next-token data set of a JSON-lines file.
+
+    Each line is an object with `user` and either `text` or `tokens` (a list, or a string split at spaces),
+    and optionally `split` (0 train, 1 test). Without `split` a fifth of each user's lines, chosen by a public
+    seed, is the test set. Words are compared in lower case, whether they come from `text`, `tokens` or `vocabulary`;
+    characters are kept as they are. A line whose text is no text, which is one user's value, is logged.
+    """
+    level = text_level(settings)
+    with reading(path, "lines of UTF-8 text"):
+        if not path.is_file():
+            problem = "is a folder" if path.is_dir() else "does not exist"
+            raise DataError(f"The data file {path} {problem}; path must name a file of JSON lines.")
+        with open_text(path) as file:
+            lines = [(number, line) for number, line in enumerate(file, start=1) if line.strip()]
+    if not lines:
+        raise DataError(f"{path} is empty; it must hold one JSON object on each line.")
+    records = [_record(path, number, line) for number, line in lines]
+    if not any(FIELDS & record.keys() for record in records):
+        raise DataError(
+            f"No line of {path} has text or tokens; each must be an object with user and text (or tokens)."
+        )
+    names, users = np.unique(user_names(path, (record["user"] for record in records)), return_inverse=True)
+    sentences = [_tokens(record, level) for record in records]
+    unreadable = Unreadable(path, is_public=False)  # test lines among them are refused with the test set
+    for (number, _), sentence in zip(lines, sentences, strict=True):
+        if sentence is None:
+            unreadable.note(
+                f"text or tokens on line {number} of {path} must be a string, or a list of strings for tokens."
+            )
+    unreadable.warn()
+    splits = [record.get("split") for record in records]
+    said = None
+    if any(split is not None for split in splits):
+        needed = {0, 1} if public is None else {0}
+        if any(split not in (0, 1) for split in splits) or not needed <= {*splits}:
+            raise DataError(
+                f"split in {path} must be 0 (train) or 1 (test) on every line, both present, or on none."
+            )
+        said = np.array(splits) == 1
+    rows = owned(path, users, names.tolist(), said, "split = {}", public)
+    return from_texts(name, rows, sentences.__getitem__, settings)
+
+
+def _record(path: Path, number: int, line: str) -> dict[str, Any]:
+    """Return one line as an object with a user."""
+    record = read_json(line, f"Line {number} of {path}")
+    if not isinstance(record, dict) or "user" not in record:
+        raise DataError(f"Line {number} of {path} must be an object with user and text (or tokens).")
+    return record
+
+
+def _tokens(record: dict[str, Any], level: str) -> Sequence[str] | None:
+    """Return the tokens of one record, None where it holds no text."""
+    tokens = record.get("tokens")
+    is_list = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
+    text = record.get("text", " ".join(tokens) if is_list else tokens)  # type: ignore[arg-type]
+    if not isinstance(text, str) or not (tokens is None or isinstance(tokens, str) or is_list):
+        return None
+    if level == ALPHABET or tokens is None:
+        return split_text(text, level)
+    return split_text(tokens.split() if isinstance(tokens, str) else tokens, level)
+
+
+def split_text(value: str | list[str], level: str) -> Sequence[str]:
+    """Return the tokens of a text, or of a list of tokens, which words are compared with in lower case.
+
+    >>> split_text("To be", "words"), split_text(["To", "be"], "characters")
+    (['to', 'be'], 'To be')
+    """
+    if level == ALPHABET:
+        return value if isinstance(value, str) else " ".join(value)
+    return words(value) if isinstance(value, str) else [token.lower() for token in value]

@@ -1,11 +1,13 @@
 """One node of a deployment and its clients, as its operator declares them on that machine alone.
 
 A SuperNode is started with --node-config 'overrides="clients=479 dataset=by_user_npz dataset.path=/srv/x.npz"'.
-The overrides are those of `python -m experiments.node_check`, which its operator runs before.
+The overrides are those of `python -m experiments.node_check`, which its operator runs before. A node reads no test set:
+what is public of all examples, `public`, is what the server found in its own.
 """
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,12 +15,12 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from client.data import Dataset, Examples
-from client.data.dataset import NEXT_TOKEN
-from client.data.identity import digest_clients
+from client.data import NEXT_TOKEN, Dataset, Examples, Public
+from client.data.clients import digest_clients
 from client.models import parameter_count
 from experiments.settings.compose import compose, split
 from experiments.settings.data import (
+    WITH_TEXTS,
     DatasetSettings,
     ModelSettings,
     arguments,
@@ -41,6 +43,8 @@ OVERRIDES = "overrides"  # the key of a run's and of a node's configuration in F
 READY = "ready"  # another one of a node's: the file in which node_check has noted whether its data load
 UNGIVEN = "logistic"
 """The default model of node_check; texts cannot be trained on with it."""
+OF_NO_PERSON = ("digits", "synthetic")
+"""Data sets whose test sets contain no person's examples: a node may read them."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,11 @@ class NodeSettings:
     )
     clients: int = setting(
         REQUIRED, "how many clients this node declares; public, whatever the state of its data"
+    )
+    public: Mapping[str, object] | None = setting(
+        None,
+        "shape, classes and, of texts, task of all examples, as the server logs them, such as {shape: [8, 8], classes: 10}; "
+        "null: for digits and synthetic only",
     )
     first: int = setting(
         0, "the first of the data set's clients that is this node's: it holds first .. first + clients - 1"
@@ -78,11 +87,10 @@ class Node:
     """A node's data set, of which `settings.clients` clients from number `settings.first` on are the node's.
 
     What the node declares does not depend on whether the data can be loaded: a client whose data cannot be takes part with a
-    zero update, as the privacy theorem needs. With `clients_only`, as in a run, no test set is read.
+    zero update, as the privacy theorem needs.
     """
 
     settings: NodeSettings
-    clients_only: bool = True
 
     @property
     def dataset(self) -> Dataset:
@@ -96,7 +104,7 @@ class Node:
         """The data set, or why there is none: tried once, for all the clients of a message."""
         given, model = arguments(self.settings.dataset), self.settings.model.name
         try:
-            return load_dataset(given, model, clients_only=self.clients_only)
+            return load_dataset(given, model, public_of(self.settings))
         except Exception as error:
             return error
 
@@ -118,6 +126,27 @@ class Node:
             return digest_clients(self.dataset.clients, key, first, first + self.settings.clients)
         except (Exception, SystemExit):  # what a node declares must not fail with its data
             return ""
+
+
+def public_of(settings: NodeSettings) -> Public | None:
+    """Return what is public of all examples, None for data that are no person's. Raises `SettingError` where it is not said."""
+    dataset = settings.dataset
+    if settings.public is None:
+        if dataset.name in OF_NO_PERSON:
+            return None
+        raise SettingError(
+            "public is null; a node reads no test set, so that it must be what the server logs when a run begins "
+            "(public={shape:[8,8],classes:10}, for example)."
+        )
+    public = Public.of(settings.public)
+    of_words = settings.model.name != "char_lstm" and getattr(dataset, "level", None) != "characters"
+    of_texts = dataset.name in ("by_user_text", *WITH_TEXTS) and public.task == NEXT_TOKEN
+    if of_texts and of_words and dataset.vocabulary is None:
+        raise SettingError(
+            "dataset.vocabulary is null; a node's words must be those of the server's public file, and not counted from "
+            "its own texts."
+        )
+    return public
 
 
 def asked_digest(node: Node, message: Message) -> dict[str, str]:

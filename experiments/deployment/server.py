@@ -136,6 +136,9 @@ def build_deployed(settings: Settings) -> Experiment:
         )
     experiment = build(settings)
     print_notes(experiment.dataset)
+    log.info(
+        "what nodes need to know of all examples: public=%s", text_of(experiment.dataset.public.setting())
+    )
     unit = f"{experiment.dataset.unit}, on the word of the operator of the node that holds it"
     return replace(experiment, dataset=replace(experiment.dataset, unit=unit))
 

@@ -1,7 +1,7 @@
 """The engines of a simulation: this process, processes of this machine, or the workers of a Ray cluster.
 
-The apps are the same. Worker processes get the settings and build data and model themselves, without the
-test set; what is prepared once in the cache or mapped they share.
+The apps are the same. Worker processes get the settings and what is public of the data, and build clients and model
+themselves, without the test set; what is mapped they share.
 
 The workers of a cluster must have what this process has. Machines differ where one was installed or copied to at another
 time. A worker with other clients would train for a client of this run on somebody else's examples, and one with other
@@ -25,10 +25,9 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from client.app import Elsewhere, make_client_app
-from client.data import Examples
+from client.data import Examples, Public
+from client.data.clients import Fingerprint, digest_clients
 from client.data.dataset import identify_each
-from client.data.fingerprint import Fingerprint
-from client.data.identity import digest_clients
 from client.imports import looking_here
 from client.parameters import digest_tensors, fixed_tensors, layout_of
 from client.training import pick_device
@@ -66,19 +65,21 @@ def engine_worker(settings: Settings, experiment: Experiment) -> Iterator[Worker
     Raises `SettingError` for a Ray cluster that cannot be joined or has no room, and for a worker whose software or data
     differ from this process's; `RunStoppedError` where this process has no room for a trainer.
     """
-    engine = settings.engine
+    engine, public = settings.engine, experiment.dataset.public
     with contextlib.ExitStack() as stack:
         worker: Worker
         if isinstance(engine, RaySettings):
-            processes = stack.enter_context(ray_processes(engine, partial(resident_client_app, settings)))
+            processes = stack.enter_context(
+                ray_processes(engine, partial(resident_client_app, settings, public))
+            )
             sample = sample_of(experiment.dataset.clients)
             ours = said_of(settings, experiment, sample)
             if engine.gpus_per_worker:
                 ours["client.device"] = "cuda"
-            check_same(processes, settings, sample, ours)
+            check_same(processes, (settings, public, sample), ours)
             worker = Pool(processes)
         elif isinstance(engine, LocalSettings) and engine.workers > 1:
-            make_app = partial(resident_client_app, settings)
+            make_app = partial(resident_client_app, settings, public)
             places = [visible_gpu(number, settings.client.device) for number in range(engine.workers)]
             local = [LocalProcess(make_app, place) for place in places]
             # On Ctrl-C as well: one that is still starting needs what this process frees at its end.
@@ -86,7 +87,7 @@ def engine_worker(settings: Settings, experiment: Experiment) -> Iterator[Worker
                 stack.callback(process.end)
             worker = Pool(local)
         else:
-            elsewhere = partial(in_another_process, partial(app_elsewhere, settings))
+            elsewhere = partial(in_another_process, partial(app_elsewhere, settings, public))
             worker = InProcessWorker(_app_in_this_process(experiment, elsewhere))
         yield FaultyWorker(worker, settings.faults, experiment.plan.seed) if settings.faults.any else worker
 
@@ -119,27 +120,27 @@ def shared_tasks(settings: Settings, most: int) -> int:
 _resident: list[tuple[Settings, Clients]] = []  # of this worker process, at most one
 
 
-def resident(settings: Settings) -> Clients:
+def resident(settings: Settings, public: Public) -> Clients:
     """Return what a run's clients need, built once per process."""
     if not _resident or _resident[0][0] != settings:
-        _resident[:] = [(settings, build_for_clients(settings))]
+        _resident[:] = [(settings, build_for_clients(settings, public))]
     return _resident[0][1]
 
 
-def said_here(settings: Settings, sample: Sample) -> Said:
+def said_here(settings: Settings, public: Public, sample: Sample) -> Said:
     """Return what this worker process says of itself, see `said_of`."""
-    return said_of(settings, resident(settings), sample)
+    return said_of(settings, resident(settings, public), sample)
 
 
-def resident_client_app(settings: Settings) -> ClientApp:
+def resident_client_app(settings: Settings, public: Public) -> ClientApp:
     """Return the ClientApp of a run's clients."""
-    return _client_app(resident(settings))
+    return _client_app(resident(settings, public))
 
 
-def app_elsewhere(settings: Settings, message: Message, context: Context) -> ClientApp:
+def app_elsewhere(settings: Settings, public: Public, message: Message, context: Context) -> ClientApp:
     """Return the ClientApp of a run's clients for `message`, in a process that may lose its device in its turn."""
-    elsewhere = partial(in_another_process, partial(app_elsewhere, settings))
-    return _client_app(build_for_clients(settings), elsewhere)
+    elsewhere = partial(in_another_process, partial(app_elsewhere, settings, public))
+    return _client_app(build_for_clients(settings, public), elsewhere)
 
 
 def _app_in_this_process(experiment: Experiment, elsewhere: Elsewhere) -> ClientApp:
@@ -221,9 +222,9 @@ def source_digest(path: str) -> str:
     return files_digest((file.relative_to(place).as_posix(), file) for place, file in found)
 
 
-def check_same(processes: Sequence[RayProcess], settings: Settings, sample: Sample, ours: Said) -> None:
+def check_same(processes: Sequence[RayProcess], run: tuple[Settings, Public, Sample], ours: Said) -> None:
     """Raise `SettingError` that names the first worker that cannot say what it has, or says something else than `ours`."""
-    asked = [(process.name, process.call(said_here, settings, sample)) for process in processes]
+    asked = [(process.name, process.call(said_here, *run)) for process in processes]
     for worker, answer in asked:
         try:
             theirs = answer.result()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, make_dataclass
 from typing import Any
 
-from client.data import DATASETS, Dataset, load
+from client.data import DATASETS, Dataset, Public, load
 from client.data.registry import check
 from client.settings import HELD_OUT_USES, LEVELS, PARTITIONERS, TEST_SPLITS
 from experiments.settings.keys import keyed
@@ -67,13 +67,11 @@ MEANS = {
     "synthetic.clients": "how many clients there are, up to 1,000,000,000",
     "partitioned.clients": "how many made-up clients there are",
     "delimiter": "between the columns",
-    "download": "true: from the hub, if path is null",
     "features": "the columns of numbers that are the input, such as [height,width], or one of lists of numbers; null: all others",
     "synthetic.features": "numbers of an input",
-    "by_user_images.file": "the table's column of files below the folder; null: file_name",
+    "file": "the table's column of files below the folder; null: file_name",
     "image": "the column of pictures (PNG or JPEG), or of lists of pixels",
-    "label": "the column of labels: whole numbers from 0, or names",
-    "by_user_images.label": "the table's column of labels; null: label",
+    "label": "the column of labels: whole numbers from 0, or names; null: label",
     "labels": "the public names of the classes, class 0 first, such as [cat,dog]; null: those of all rows (of the test rows "
     "with classes)",
     "length": "words or characters of an example; null: 20 words or 80 characters",
@@ -86,12 +84,11 @@ MEANS = {
     "shards": "shards of a client, with partitioner=shards",
     "shift": "how far the clients' inputs lie apart",
     "split": "a column of 0 or train, 1 or test; null: the column split, if there is one, else a fifth of each user's rows",
-    "by_user_images.table": "a CSV or parquet file that names pictures, users and labels; null: metadata.csv or .parquet in "
+    "table": "a CSV or parquet file that names pictures, users and labels; null: metadata.csv or .parquet in "
     "the folder, if there",
     "test": "the test set; validation: its first 10,000 sentences, to choose settings on; heldout: users who never train",
     "text": "the column of texts, for a language model; features and label are then not used",
-    "user": "the column of users: whole numbers or texts",
-    "by_user_images.user": "the table's column of users; null: user",
+    "user": "the column of users: whole numbers or texts; null: user",
     "vocabulary_size": "words that are kept, the most frequent first, of the vocabulary or of those counted without one; null: "
     "10000",
     "stackoverflow.vocabulary_size": "words of the vocabulary, the most frequent first",
@@ -205,16 +202,16 @@ def arguments(settings: Choice | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_dataset(
-    arguments: Mapping[str, Any], model: str | None = None, *, clients_only: bool = False
+    arguments: Mapping[str, Any], model: str | None = None, public: Public | None = None
 ) -> Dataset:
     """Return the data set that a composed group `dataset` names.
 
     `model` is the name of the model that it is for: the user's own texts are split into what that predicts.
-    `clients_only`: for a process that runs clients, which needs no test set.
+    `public`: for a process that only runs clients, and needs no test set.
     """
     arguments = _at_level(arguments, model)
     with keyed("dataset", arguments.keys()):
-        return load(**arguments, clients_only=clients_only)
+        return load(**arguments, public=public)
 
 
 def check_dataset(arguments: Mapping[str, Any], model: str | None = None) -> None:

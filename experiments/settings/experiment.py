@@ -13,7 +13,7 @@ from flwr.app import Context
 from torch import nn
 
 import client.models
-from client.data import Dataset, Examples
+from client.data import Dataset, Examples, Public
 from client.data.reading import said_elsewhere
 from client.parameters import check_trainable, digest_tensors, fixed_tensors, flat_parameters, layout_of
 from client.settings import TrainingSettings
@@ -112,14 +112,14 @@ class Clients:
         return Trainer(self.model, self.training)
 
 
-def build_for_clients(settings: Settings) -> Clients:
-    """Return the clients of a run, with one example of the test set.
+def build_for_clients(settings: Settings, public: Public) -> Clients:
+    """Return the clients of a run, without a test set: the session that started this process knows what is `public`.
 
-    The session that started this process has checked the settings and logged which data cannot be read.
+    That session has checked the settings and logged which data cannot be read.
     """
     named = arguments(settings.dataset)
     with said_elsewhere():
-        dataset = load_dataset(named, settings.model.name, clients_only=True)
+        dataset = load_dataset(named, settings.model.name, public)
     model = build_model(settings.model, dataset, settings.seed)
     plan = build_client_plan(settings, layout_of(model).dimension)
     return Clients(dataset, model, settings.client, plan)

@@ -116,7 +116,9 @@ def test_each_release_is_the_sum_of_its_clients_with_its_own_noise_row_once_and_
         for number, (noisy, answered) in forms.items()
     ]
     check_released_once(released, ROUNDS)
-    found = recount(build(settings), released, keys, {"": resident_client_app(settings)})
+    experiment = build(settings)
+    app = resident_client_app(settings, experiment.dataset.public)
+    found = recount(experiment, released, keys, {"": app})
     assert (found.unexplained, found.zeros) == ([], {})
     np.testing.assert_array_equal(found.model, model(folder / "0"))
     for run in lives:

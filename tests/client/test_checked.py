@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from client.data import CLASSIFICATION, NEXT_TOKEN, Dataset, Examples, load
-from client.data.checked import CheckedClients, checked
+from client.data.clients import checked, digest_clients
 from client.data.dataset import LazyClients
-from client.data.identity import digest_clients
 from client.imports import import_maker
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
@@ -70,7 +69,7 @@ def test_a_client_that_is_not_as_promised_fails_when_it_is_read_and_the_others_d
     ("wrong", "sentence"), [row for row in WRONG if "targets" not in row[1] and row[1] != "inputs float64"]
 )
 def test_a_test_set_that_is_not_as_promised_is_refused_at_once(wrong, sentence) -> None:
-    with pytest.raises(DataError, match=r"(the test set of dataset mine at x\.npz|no test example)"):
+    with pytest.raises(DataError, match=r"the test set of dataset mine"):
         checked(dataset(test=wrong), path="x.npz")
 
 
@@ -89,11 +88,11 @@ def test_tokens_outside_the_vocabulary_fail_and_padding_does_not(wrong) -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"classes": 0}, "classes of dataset mine is 0"),
-        ({"classes": "ten"}, "classes of dataset mine is 'ten'"),
-        ({"classes": True}, "classes of dataset mine is True"),
-        ({"input_shape": (0,)}, "input_shape"),
-        ({"input_shape": "ab"}, "input_shape"),
+        ({"classes": 0}, "mine .* classes is 0"),
+        ({"classes": "ten"}, "mine .* classes is 'ten'"),
+        ({"classes": True}, "mine .* classes is True"),
+        ({"input_shape": (0,)}, "shape is .0,.; it must be"),
+        ({"input_shape": "ab"}, "shape is 'ab'; it must be"),
         ({"input_shape": (3,)}, "an input of this data set is float32"),
         ({"task": NEXT_TOKEN}, "tokens are integers"),
     ],
@@ -111,14 +110,6 @@ def test_a_data_set_of_other_targets_than_labels_is_held_to_its_test_set() -> No
         assert len(checked(dataset(kind, test=kind)).clients[0]) == 2
     with pytest.raises(DataError, match="targets that are not finite"):
         _ = checked(dataset(replace(soft, y=soft.y * np.nan), test=soft)).clients[0]
-
-
-def test_checked_clients_are_who_they_were_and_are_not_wrapped_twice() -> None:
-    plain = load("synthetic", clients=5)
-    again = checked(plain)
-    assert isinstance(again.clients, CheckedClients)
-    assert not isinstance(again.clients.held, CheckedClients)
-    assert digest_clients(plain.clients, KEY) == digest_clients(plain.clients.held, KEY)  # type: ignore[attr-defined]
 
 
 class Failing(LazyClients):

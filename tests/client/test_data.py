@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from client.data import Dataset, Examples, digits, load
-from client.data.dataset import cut, group_by_user
-from client.data.split import fifth_of_each
+from client.data.clients import group_by_user
+from client.data.own import fifth_of_each
 from fedmf.errors import DataError, SettingError
 
 
@@ -152,11 +152,6 @@ def test_unknown_names_and_settings_that_do_not_apply_are_refused() -> None:
         load("digits", path="somewhere")
     with pytest.raises(SettingError, match=r"^path is missing"):
         load("by_user_npz")
-
-
-def test_cutting_rejects_an_empty_client() -> None:
-    with pytest.raises(SettingError, match="examples_per_client is 0"):
-        cut(np.array([3]), 0)
 
 
 def test_grouping_agrees_with_the_obvious_loop() -> None:

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from client.data import load
-from client.data.identity import digest_clients
+from client.data.clients import digest_clients
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
 

@@ -21,12 +21,12 @@ from PIL import Image
 
 import big_data
 import small_files
-from client.data import Dataset, arrays, benchmark, load, sources
+from client.data import Dataset, benchmark, load, rows, sources
+from client.data.benchmark import as_bytes
+from client.data.clients import digest_clients
 from client.data.dataset import as_float32
-from client.data.identity import digest_clients
-from client.data.imported import as_bytes
+from client.data.own import fifth_of_each
 from client.data.registry import import_data
-from client.data.split import fifth_of_each
 from client.data.text import LEAF_CHARACTERS, OOV, SPECIAL
 from client.scoring import score
 from fedmf.errors import DataError
@@ -279,9 +279,9 @@ def test_a_test_set_too_big_to_hold_is_the_same_batch_by_batch(
 ) -> None:
     given = small_files.settings(form, tmp_path)
     held = load(**given).test
-    monkeypatch.setattr(arrays, "HELD", 0)
+    monkeypatch.setattr(rows, "HELD", 0)
     test = load(**given, max_test_examples=2).test
-    assert isinstance(test.x, arrays.Converted)
+    assert isinstance(test.x, rows.Converted)
     assert len(test) == 2
     test = load(**given).test
     assert (test.x.dtype, test.x.shape, test.y.dtype) == (held.x.dtype, held.x.shape, held.y.dtype)
@@ -297,20 +297,20 @@ def test_a_test_set_too_big_to_hold_is_scored_alike(tmp_path: Path, monkeypatch:
     given = small_files.settings("npz", tmp_path)
     model = torch.nn.Linear(4, 3)
     before = score(model, load(**given).test, batch_size=2)
-    monkeypatch.setattr(arrays, "HELD", 0)
+    monkeypatch.setattr(rows, "HELD", 0)
     assert score(model, load(**given).test, batch_size=2) == before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("what", "rows", "most"),
+    ("what", "count", "most"),
     # Megabytes beyond the libraries': the float arrays are 440 MB, of which a copy of a fifth was converted and held; of
     # lists of pixels, 90 MB, parquet makes ten times as much where it decodes all of them at once.
     [("leaf", 40_000, 200), ("npy", 140_000, 60), ("lists", 80_000, 400)],
 )
-def test_a_big_file_takes_little_memory(tmp_path: Path, what: str, rows: int, most: int) -> None:
+def test_a_big_file_takes_little_memory(tmp_path: Path, what: str, count: int, most: int) -> None:
     name, write = big_data.WRITES[what]
-    write(tmp_path / what, rows, 200)
+    write(tmp_path / what, count, 200)
     base = big_data.measured("by_user_npz", small_files.npz(tmp_path / "small.npz"))["alone_mb"]
     path = imported(tmp_path / what, tmp_path / "out") if what == "leaf" else tmp_path / what
     assert big_data.measured(name, path)["alone_mb"] - base < most

@@ -8,8 +8,7 @@ import pytest
 
 import own_loaders
 from client.data import Dataset, load
-from client.data.identity import digest_clients
-from client.data.limits import FirstExamples, first_of_each, limited
+from client.data.clients import FirstExamples, digest_clients, limited
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 from published import named, write_sqlite
@@ -101,10 +100,9 @@ def test_a_loader_of_ones_own_is_capped_too_and_its_clients_are_others() -> None
     assert capped.clients[-1].y.tolist() == [0, 1, 2]
     key = SecretKey.reproducible(0)
     assert digest_clients(whole.clients, key) != digest_clients(capped.clients, key)
-    listed = first_of_each(list(whole.clients), 3)
-    assert isinstance(listed, FirstExamples)
-    assert digest_clients(listed, key) == digest_clients(first_of_each(list(whole.clients), 3), key)
-    assert digest_clients(listed, key) != digest_clients(first_of_each(list(whole.clients), 2), key)
+    listed = list(whole.clients)
+    three, again, two = (digest_clients(FirstExamples(listed, most), key) for most in (3, 3, 2))
+    assert three == again != two
 
 
 def test_the_cap_of_a_loader_that_cuts_its_users_itself_must_be_its_own() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import small_files
 from client.data import load
-from client.data.partitioned import Dealer
+from client.data.own import Dealer
 from fedmf.errors import DataError, SettingError
 from own_tables import in_every_form, opened, rows
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from client.data import load
 from client.data.dataset import Dataset
-from client.data.split import fifth_of_each
+from client.data.own import fifth_of_each
 from small_files import LINE
 
 COUNT = 20  # of each user

@@ -3,7 +3,6 @@
 import pickle
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -134,7 +133,11 @@ def test_stack_overflow_rows_are_sentences_cut_after_twenty_words(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "settings", "sentence"),
     [
-        ("femnist", {}, "fed_emnist_train.h5.* or set download=True"),
+        (
+            "femnist",
+            {},
+            "fed_emnist_train.h5.* `python -m experiments.data import flwrlabs/femnist FOLDER` wrote",
+        ),
         ("shakespeare", {}, "shakespeare_train.h5"),
         ("stackoverflow", {}, "stackoverflow.sqlite"),
         ("stackoverflow", {"path": "."}, "public vocabulary"),
@@ -148,46 +151,6 @@ def test_without_files_a_sentence_says_what_to_put_where(
     settings = {key: value.format(tmp=tmp_path) for key, value in settings.items()}
     with pytest.raises(DataError, match=sentence):
         load(name, **settings)  # type: ignore[arg-type]
-
-
-def test_a_failed_download_names_the_files_to_put_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    import flwr_datasets
-
-    class Offline:
-        """Fails as the hub's client does without a network."""
-
-        def __init__(self, **settings: object) -> None:
-            self.settings = settings
-
-        def load_split(self, split: str) -> None:
-            raise ConnectionError(f"no route to the hub for {split}")
-
-    monkeypatch.setattr(flwr_datasets, "FederatedDataset", Offline)
-    with pytest.raises(DataError, match=r"no route to the hub.*put its files .*set path to it"):
-        load("femnist", download=True)
-
-
-def test_a_download_reads_the_train_split_by_its_natural_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
-    import flwr_datasets
-
-    x, y = leaf_pairs(12)
-    table = datasets.Dataset.from_dict({"character_id": ["A"] * 6 + ["B"] * 6, "x": x, "y": y})
-
-    class Hub:
-        """Serves a small table in place of the hub."""
-
-        def __init__(self, dataset: str, partitioners: dict[str, Any]) -> None:
-            assert dataset == "flwrlabs/shakespeare"
-            assert list(partitioners) == ["train"]
-
-        def load_split(self, split: str) -> Any:
-            assert split == "train"
-            return table
-
-    monkeypatch.setattr(flwr_datasets, "FederatedDataset", Hub)
-    dataset = load("shakespeare", download=True)
-    assert [len(client) for client in dataset.clients] == [5, 5]
 
 
 def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,8 +143,8 @@ def test_test_texts_that_are_all_empty_are_refused_where_they_are_used(tmp_path:
         for split in (0, 1)
         for row in range(2)
     ]
-    load("by_user_text", path=write(tmp_path / "good.jsonl", lines))
+    public = load("by_user_text", path=write(tmp_path / "good.jsonl", lines)).public
     lines[-1]["text"] = ""
     with pytest.raises(DataError, match="no target that the accuracy counts"):
         load("by_user_text", path=write(tmp_path / "empty.jsonl", lines))
-    load("by_user_text", path=str(tmp_path / "empty.jsonl"), clients_only=True)
+    load("by_user_text", path=str(tmp_path / "empty.jsonl"), public=public)

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from client.data import ArrayClients, Examples, dataset as arrays, load
+from client.data import ArrayClients, Examples, Public, clients as arrays, load
+from client.data.clients import Fingerprint, digest_clients, refuse_changing_clients
 from client.data.dataset import LazyClients
-from client.data.fingerprint import Fingerprint
-from client.data.identity import digest_clients, refuse_changing_clients
 from client.data.stackoverflow import Sentences
 from fedmf.errors import DataError
 from fedmf.randomness import SecretKey
 from published import write_hdf5
 
+PUBLIC = Public.of({"shape": [20], "classes": 6, "task": "next_token"})
 KEY = SecretKey.reproducible(0)
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((12, 3)).astype("f4"), RNG.integers(0, 2, 12)
@@ -97,7 +97,7 @@ def test_of_sentences_the_users_numbers_and_lengths_count_and_none_is_read(tmp_p
         data = {str(n): {"tokens": [text.encode() for text in texts]} for n, texts in enumerate(users)}
         write_hdf5(path, {f"stackoverflow_{split}": data for split in ("train", "test")})
         (path / "words").write_text("to\nbe\n")
-        given = {"path": str(path), "vocabulary": str(path / "words"), "clients_only": True, **settings}
+        given = {"path": str(path), "vocabulary": str(path / "words"), "public": PUBLIC, **settings}
         return digest_clients(load("stackoverflow", **given).clients, KEY)
 
     monkeypatch.setattr(Sentences, "take", None)

@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 
 import small_files
-from client.data import load
+from client.data import Public, load
 from client.data.reading import brief, reading, without_values
 from experiments.deployment.node import Node, node_settings, readiness
 from fedmf.errors import DataError
@@ -55,7 +55,9 @@ def test_a_node_that_is_not_ready_quotes_no_row_in_its_log(
     path = tmp_path / "data.csv"
     path.write_text(HEAD + f"{NAME},0,1\n")
     why = readiness(
-        Node(node_settings(f"clients=3 dataset=by_user_csv dataset.path={path} dataset.classes=2"))
+        Node(
+            node_settings(f"clients=3 dataset=by_user_csv dataset.path={path} public={{shape:[2],classes:2}}")
+        )
     )
     assert why.startswith("its data cannot be loaded: ")
     assert "got 3" in why
@@ -91,7 +93,9 @@ def test_sentences_of_our_own_name_column_and_row_and_no_cell(
     with pytest.raises(DataError, match=words) as raised:
         load("by_user_csv", path=str(path), **settings)  # type: ignore[arg-type]
     assert "SMITH" not in everything(raised.value)
-    why = readiness(node_with({"name": "by_user_csv", "path": str(path), **settings}, 3))
+    why = readiness(
+        node_with({"name": "by_user_csv", "path": str(path), **settings}, 3, Public((2,), classes=2))
+    )
     assert "SMITH" not in why
 
 

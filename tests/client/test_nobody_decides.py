@@ -5,6 +5,7 @@ and the node is ready.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 import small_files
-from client.data import load
+from client.data import Public, load
 from experiments.deployment.node import readiness
 from fedmf.errors import DataError
 from nodes import node_with
@@ -22,6 +23,7 @@ from nodes import node_with
 USERS = range(4)
 HERS = 2
 
+PUBLIC = Public((2,), classes=2)  # of all cases, but for their shapes and names
 Given = dict[str, Any]
 Cell = Callable[[int, int], object]
 
@@ -112,6 +114,7 @@ CASES = {
     "pictures of a table": pictures_of_a_table,
     "pictures that are none": broken_pictures,
 }
+SHAPES = {lists: (3,), pictures_of_a_table: (8, 8), broken_pictures: (8, 8)}
 
 
 @pytest.fixture(autouse=True)
@@ -127,8 +130,9 @@ def test_one_users_rows_change_nothing_for_the_others_and_the_node_is_ready(
     odd.mkdir()
     plain.mkdir()
     given, usual = case(odd, is_odd=True), case(plain, is_odd=False)
-    assert readiness(node_with(given, len(USERS))) == ""
-    one, other = load(**given, clients_only=True), load(**usual, clients_only=True)
+    public = replace(PUBLIC, shape=SHAPES.get(case, PUBLIC.shape))
+    assert readiness(node_with(given, len(USERS), public)) == ""
+    one, other = load(**given, public=public), load(**usual, public=public)
     assert (one.input_shape, one.classes) == (other.input_shape, other.classes)
     hers = 0 if case is broken_pictures else HERS
     for user in set(USERS) - {hers}:
@@ -139,10 +143,10 @@ def test_one_users_rows_change_nothing_for_the_others_and_the_node_is_ready(
 
 def test_names_of_labels_without_a_list_need_no_test_row_where_their_number_is_said(tmp_path: Path) -> None:
     given = csv(label=named, hers=4, **FEATURES)(tmp_path, is_odd=False)
-    assert readiness(node_with(given, len(USERS))) == ""
-    dataset = load(**given, clients_only=True)
+    public = replace(PUBLIC, labels=("no", "yes"))
+    assert readiness(node_with(given, len(USERS), public)) == ""
+    dataset = load(**given, public=public)
     assert dataset.clients[0].y.tolist() == [0, 1, 0, 1]
-    assert any("collected from all rows" in sentence for sentence in dataset.uncovered)
 
 
 def test_more_names_than_classes_make_no_node_unready(tmp_path: Path) -> None:
@@ -154,10 +158,11 @@ def test_more_names_than_classes_make_no_node_unready(tmp_path: Path) -> None:
     ]
     (tmp_path / "data.csv").write_text("\n".join(["user,b,label", *held]) + "\n")
     given = {"name": "by_user_csv", "path": str(tmp_path / "data.csv"), "classes": 2, "features": ["b"]}
-    assert readiness(node_with(given, 5)) == ""
+    public = Public((1,), classes=2, labels=("no", "yes"))
+    assert readiness(node_with(given, 5, public)) == ""
     with pytest.raises(DataError, match="client 1"):
-        load(**given, clients_only=True).clients[1]
-    assert set(load(**given, clients_only=True).clients[0].y.tolist()) == {0, 1}
+        load(**given, public=public).clients[1]
+    assert set(load(**given, public=public).clients[0].y.tolist()) == {0, 1}
 
 
 def test_a_strange_label_of_a_test_row_is_refused_where_the_test_set_is_read(tmp_path: Path) -> None:
@@ -172,7 +177,7 @@ def test_a_strange_label_of_a_test_row_is_refused_where_the_test_set_is_read(tmp
     ) as raised:
         load(**given)
     assert "SMITH" not in str(raised.value)
-    assert load(**given, clients_only=True).classes == 2
+    assert load(**given, public=Public((1,), classes=2)).classes == 2
 
 
 @pytest.mark.parametrize("label", ["-1", str(10**9)])
@@ -189,6 +194,6 @@ def test_a_label_of_no_class_makes_no_node_unready_where_classes_are_not_said(
         held = [f"{who},1,{value}" for who, value in zip(user, y, strict=True)]
         path.write_text("\n".join(["user,b,label", *held]) + "\n")
     given = {"name": f"by_user_{form}", "path": str(path)}
-    assert readiness(node_with(given, 5)) == ""
+    assert readiness(node_with(given, 5, Public((2,) if form == "npz" else (1,), classes=2))) == ""
     with pytest.raises(DataError, match=f"the label {label}"):
         load(**given)

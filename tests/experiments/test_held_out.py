@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from client.data import Examples, digits, load
-from client.data.checked import CheckedClients
-from client.data.identity import digest_clients
-from client.data.limits import readable
+from client.data.clients import CheckedClients, digest_clients, readable
 from experiments.deployment.node import node_settings
 from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 from fedmf.randomness import SecretKey

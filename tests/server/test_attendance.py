@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from client.data.fingerprint import Fingerprint
+from client.data.clients import Fingerprint
 from experiments.deployment.apps import count_answer
 from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
 from fedmf.randomness import SecretKey

@@ -16,6 +16,7 @@ from experiments.deployment.node import UNGIVEN, Node, NodeSettings, read_readin
 from experiments.node_check import node_check
 from experiments.settings.compose import compose
 
+PUBLIC = "public={shape:[4],classes:3}"
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = (ROOT / "docs/systemd/fedmf-supernode.service").read_text()
 CONTAINER = yaml.safe_load((ROOT / "docs/containers/node.yaml").read_text())["services"]["node"]["command"][2]
@@ -58,14 +59,14 @@ def of_one_client(name, split, value):
 )
 def test_one_clients_bad_value_neither_keeps_a_node_away_nor_makes_it_unready(tmp_path, capsys, spoilt, code):
     path = small_files.npz(tmp_path / "data.npz", **of_one_client(*spoilt))
-    data = ("clients=3", "dataset=by_user_npz", f"dataset.path={path}", "dataset.classes=3")
+    data = ("clients=3", "dataset=by_user_npz", f"dataset.path={path}", PUBLIC)
     assert noted(tmp_path, *data) == (0, True)
     assert capsys.readouterr().out == "This node is ready.\n"
     assert checked(*data) == code  # by hand the operator is told of every client; a node needs no test row
 
 
 def test_the_check_says_that_a_node_is_not_ready_and_lets_it_start(tmp_path, capsys):
-    data = ("clients=3", "dataset=by_user_npz", f"dataset.path={tmp_path / 'no.npz'}")
+    data = ("clients=3", "dataset=by_user_npz", f"dataset.path={tmp_path / 'no.npz'}", PUBLIC)
     assert noted(tmp_path, *data) == (0, False)
     said = capsys.readouterr().out
     assert "not ready: its data cannot be loaded: The data file" in said
@@ -79,6 +80,8 @@ def test_a_mistake_in_the_settings_is_no_reading_of_data(tmp_path, capsys):
     """Without data to look at, the check says what the node is going to refuse."""
     assert noted(tmp_path, "clients=3", "dataset=by_user_npz") == (2, False)
     assert "error: dataset.path is missing; dataset by_user_npz needs it.\n" in capsys.readouterr().err
+    assert noted(tmp_path, "clients=3", "dataset=by_user_npz", "dataset.path=no.npz") == (2, False)
+    assert "error: public is null; a node reads no test set" in capsys.readouterr().err
 
 
 def test_what_a_node_says_of_itself_is_what_was_noted_when_it_started(tmp_path, caplog):
@@ -105,7 +108,15 @@ def test_a_container_starts_its_node_whatever_the_check_ends_with(tmp_path, code
 
 def test_texts_without_a_model_are_checked_and_no_parameters_are_counted(tmp_path, capsys):
     path = small_files.jsonl(tmp_path / "texts.jsonl")
-    data = ("clients=3", "dataset=by_user_text", f"dataset.path={path}")
+    data = (
+        "clients=3",
+        "dataset=by_user_text",
+        f"dataset.path={path}",
+        "public={shape:[20],classes:13,task:next_token}",
+    )
+    assert checked(*data) == 2
+    assert "dataset.vocabulary is null; a node's words must be" in capsys.readouterr().err
+    data = (*data, f"dataset.vocabulary={small_files.vocabulary(tmp_path / 'words')}")
     assert compose("node_check", data, NodeSettings).model.name == UNGIVEN
     assert checked(*data, "output=json") == 0
     assert "parameters" not in json.loads(capsys.readouterr().out)

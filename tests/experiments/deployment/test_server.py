@@ -32,6 +32,7 @@ from server.cohort import Roster
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
+PUBLIC = "public={shape:[5],classes:3}"
 SIMULATED = (
     f"{DATA} population.cohort_size=4 population.epochs=2 privacy.epsilon=null privacy.noise_multiplier=0.5"
 )
@@ -209,7 +210,10 @@ def test_a_whole_state_that_was_restored_in_place_is_stopped_by_what_its_nodes_r
 
 def test_a_node_whose_data_cannot_be_loaded_sends_zeros_for_the_clients_it_declared(tmp_path, caplog):
     run, config = configured(tmp_path / "r", "privacy.noise_multiplier=0")
-    deploy(config, network(run, {"a": f"clients=12 dataset=by_user_npz dataset.path={tmp_path}/none.npz"}))
+    deploy(
+        config,
+        network(run, {"a": f"clients=12 dataset=by_user_npz dataset.path={tmp_path}/none.npz {PUBLIC}"}),
+    )
     assert [row["replies"] for row in metrics(tmp_path / "r")] == [4] * 6
     assert unmoved(tmp_path / "r")
     assert "none.npz does not exist" in caplog.text
@@ -239,7 +243,7 @@ def test_a_node_whose_file_is_renumbered_in_mid_epoch_takes_no_part_until_the_ne
             if number == 2:
                 people(tmp_path / "people.npz", np.arange(12)[::-1])
 
-    deploy(run_settings(run), network(run, {"a": f"clients=12 {data}"}, look=look))
+    deploy(run_settings(run), network(run, {"a": f"clients=12 {data} {PUBLIC}"}, look=look))
     assert [models[number] != models[number + 1] for number in range(1, 6)] == [
         True,
         False,
@@ -336,14 +340,14 @@ def test_a_node_has_its_own_clients_only_and_its_check_refuses_what_is_declared_
         node_settings(None)
 
 
-def test_a_node_takes_no_look_at_the_test_set_and_its_operator_is_told_of_it(tmp_path, capsys):
+def test_a_node_takes_no_look_at_the_test_set(tmp_path):
     held = small_files.arrays()
     x = np.where(held["split"][:, None] == 1, np.nan, held["x"])
     path = small_files.npz(tmp_path / "data.npz", x=x)
-    settings = node_settings(f"clients=3 dataset=by_user_npz dataset.path={path}")
+    settings = node_settings(
+        f"clients=3 dataset=by_user_npz dataset.path={path} public={{shape:[4],classes:3}}"
+    )
     node = Node(settings)
     np.testing.assert_array_equal(node.examples_of("key:1").y, held["y"][6:11])
-    assert len(node.dataset.test) == 1
+    assert len(node.dataset.test) == 0
     node_check(settings)
-    said = "the test set, which a node does not need, cannot be used: the test set of dataset"
-    assert said in capsys.readouterr().err

@@ -22,7 +22,7 @@ NAME = "the Ray worker 17 on node b (0123abcd)"
 
 def check(ours, *answers):
     """Compare what this process says with the answers of workers, the last of which has a name."""
-    check_same([worker(lambda answer=answer: answer, NAME) for answer in answers], None, None, ours)
+    check_same([worker(lambda answer=answer: answer, NAME) for answer in answers], (), ours)
 
 
 def worker(answer, name):
@@ -60,7 +60,7 @@ def test_a_worker_that_cannot_answer_is_named():
         raise DataError("no such file")
 
     with pytest.raises(SettingError, match=r"17 on node b .* cannot run this run's clients: no such file"):
-        check_same([worker(missing, NAME)], None, None, {})
+        check_same([worker(missing, NAME)], (), {})
 
 
 class Named(LazyClients):

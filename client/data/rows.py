@@ -1,14 +1,13 @@
-"""Inputs that stay as they are stored until a client takes its turn, and encoded pictures, PNG or JPEG, among them."""
+"""Arrays whose rows are made when they are asked for: a test set too big to be held, and encoded pictures, PNG or JPEG."""
 
 import io
 import os
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,16 +15,18 @@ from client.data.reading import reading
 from client.imports import need
 from fedmf.errors import DataError
 
-_SHOWN = 25  # rows that say the shape of all
+HELD = 1 << 26
+"""Bytes of converted inputs, or targets, up to which they are made once and held; more are made batch by batch."""
 MODES = {"L": "8-bit grey", "RGB": "8-bit RGB"}
 FORMATS = ("PNG", "JPEG")
 """What is decoded. Pillow knows others, of which some start programs on what a user put into the file (EPS)."""
+_AT_ONCE = 1 << 24  # bytes that are looked at together
 
 
 class Rows(ABC):
-    """Inputs [n, ...] of which `rows[numbers]` makes some; a subclass has their `shape`.
+    """An array [n, ...] as far as clients and test sets need one: `rows[numbers]` and `rows[start:stop]` are arrays.
 
-    One that cannot be made raises `DataError`, which concerns its client alone.
+    A subclass has `shape`. A row that cannot be made raises `DataError`, which concerns its client alone.
     """
 
     dtype = np.dtype(object)  # not comparable as stored: clients are identified by what is made of them
@@ -33,30 +34,84 @@ class Rows(ABC):
 
     @abstractmethod
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Return the inputs `rows`, as an array [len(rows), ...]."""
+        """Return the rows with these numbers, as an array [len(rows), ...]."""
+
+    @property
+    def ndim(self) -> int:
+        """Return the number of axes."""
+        return len(self.shape)
 
     def __len__(self) -> int:
-        """Return the number of inputs."""
+        """Return the number of rows."""
         return self.shape[0]
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Return the inputs `rows`."""
-        return self.take(np.arange(len(self))[rows] if isinstance(rows, slice) else rows)
+        """Return rows by a slice or an array of numbers or truth values."""
+        return self.take(np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return all rows in memory."""
+        return np.asarray(self[:], dtype=dtype)
 
 
-def shape_of_all(shape_of: Callable[[int], tuple[int, ...]], shown: np.ndarray) -> tuple[int, ...]:
-    """Return the shape that inputs have: the commonest of up to 25 rows spread over those where `shown` [rows] is true.
+@dataclass(frozen=True, eq=False)
+class Converted(Rows):
+    """`convert(stored[rows])`; `stored` may be mapped, or make its rows itself."""
 
-    No single row decides so. One that cannot be read is left out; where none of them can, what `shape_of(row)` raises for the
-    first of them is raised.
-    """
-    held = np.flatnonzero(shown)
-    rows = held[np.unique(np.linspace(0, len(held) - 1, _SHOWN).astype(int))].tolist()
-    shapes: Counter[tuple[int, ...]] = Counter()
-    for row in rows:
-        with suppress(DataError):  # its client's mistake alone
-            shapes[shape_of(row)] += 1
-    return shapes.most_common(1)[0][0] if shapes else shape_of(rows[0])
+    stored: Any
+    rows: np.ndarray
+    convert: Callable[[np.ndarray], np.ndarray]
+
+    @cached_property
+    def _first(self) -> np.ndarray:
+        return self.convert(self.stored[self.rows[:1]])
+
+    @property
+    def dtype(self) -> np.dtype:  # type: ignore[override]
+        """Return the type after conversion."""
+        return self._first.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """Return the shape after conversion."""
+        return (len(self.rows), *self._first.shape[1:])
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all rows after conversion."""
+        return len(self.rows) * self._first.nbytes
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return converted rows."""
+        return self.convert(self.stored[self.rows[rows]])
+
+
+def converted(stored: Any, rows: np.ndarray, convert: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return `convert(stored[rows])`: in memory where that is small, else as `Converted`, which serves as an array."""
+    array = Converted(stored, rows, convert)
+    if len(rows) == 0 or array.nbytes <= HELD:
+        return array[:]
+    return cast(np.ndarray, array)
+
+
+def is_array(value: object) -> bool:
+    """Return whether `value` is an array, or serves as one."""
+    return isinstance(value, np.ndarray | Converted)
+
+
+def take(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the rows `rows` of an array; of a `Converted` one nothing is made yet where they are many."""
+    if isinstance(array, Converted):
+        return converted(array.stored, array.rows[rows], array.convert)
+    chosen: np.ndarray = array[rows]
+    return chosen
+
+
+def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield all rows of an array [n, ...], some at a time, so that no copy of all is made."""
+    at_once = max(1, _AT_ONCE // max(1, array[:1].nbytes))
+    for start in range(0, len(array), at_once):
+        yield array[start : start + at_once]
 
 
 @dataclass(frozen=True)
@@ -123,11 +178,6 @@ class Pictures(Rows):
                 )
             x[place] = picture
         return x
-
-
-def pictures(source: FileBytes | ColumnBytes, count: int, shown: np.ndarray) -> Pictures:
-    """Return the `count` pictures of `source`; `shown` [count] says which rows show the shape of all, see `shape_of_all`."""
-    return Pictures(source, (count, *shape_of_all(lambda row: decode(source, row).shape, shown)))
 
 
 def decode(source: FileBytes | ColumnBytes, row: int) -> np.ndarray:

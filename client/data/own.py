@@ -1,0 +1,504 @@
+"""Your own data: whose the rows are, what the settings of texts and tables are, and arrays with users or without.
+
+Arrays without users are dealt out to made-up clients by a partitioner of flwr-datasets. Every draw comes from one public
+seed. Partitioners without draws of their own are given the rows in an order drawn from it, since the order of a file may
+follow the labels.
+"""
+
+import hashlib
+import inspect
+import logging
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from client.data.clients import ArrayClients, by_user, stored_examples
+from client.data.dataset import (
+    CLASSIFICATION,
+    Dataset,
+    Public,
+    as_float32,
+    describe_unit,
+    shared_users,
+)
+from client.data.reading import reading
+from client.data.rows import Rows
+from client.imports import need
+from client.settings import PARTITIONERS
+from fedmf.checks import check_at_least, check_choice, check_positive
+from fedmf.errors import DataError, SettingError
+
+log = logging.getLogger(__name__)
+
+LICENCE = "the file's own"
+SPLIT_SEED = 0
+"""Public and fixed: it chooses the test examples of files without a split, whatever a run's seed is."""
+MOST_CLASSES = 10**6
+"""How many classes the largest test label may stand for by itself: more is a mistake, or must be said."""
+REQUIRED = ("x", "y", "user")
+DEALT_BY_LABEL = (
+    "Made-up clients: which rows a client has follows from the labels of all training rows, which is not covered. "
+    "Use such clients to study a method; real users belong in by_user_npz."
+)
+DEFAULTS = {"min_partition_size": 0, "self_balancing": False, "num_classes_per_partition": 2}
+"""Settings of partitioners that have no key of their own."""
+OURS = {"num_partitions": "clients", "seed": "partition_seed", "shuffle": None, "partition_by": None}
+"""Arguments of flwr-datasets that are given here, with the setting that says them."""
+OF_USERS = "GroupedNaturalIdPartitioner"
+_STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 (Steele, Lea and Flood 2014)
+
+
+def fifth_of_each(
+    users: np.ndarray, *, seed: int, names: np.ndarray | Sequence[str | int] | None = None
+) -> np.ndarray:
+    """Return a boolean mask [N] that chooses floor(n/5) of the n rows of each user, by a public seed.
+
+    Which rows of a user are chosen follows from the seed, the user's name and number of rows, and from nothing of other
+    users: what a client trains on must be a function of its own data. `users` [N] are names, or, where `names` are given,
+    places among these.
+
+    >>> mask = fifth_of_each(np.repeat([4, 9], [10, 4]), seed=0)
+    >>> int(mask[:10].sum()), int(mask[10:].sum())
+    (2, 0)
+    """
+    held, numbers, counts = np.unique(users, return_inverse=True, return_counts=True)
+    found = held.tolist() if names is None else [names[place] for place in held]
+    starts = np.cumsum(counts) - counts
+    place = np.empty(len(users), dtype=np.int64)  # among the rows of its user
+    within = np.arange(len(users)) - np.repeat(starts, counts)
+    place[np.argsort(numbers, kind="stable")] = within
+    streams = _mixed(_as_numbers(found) + np.uint64(seed))
+    draws = _mixed(streams[numbers] + place.astype(np.uint64) * _STEP)
+    place[np.lexsort((draws, numbers))] = within  # and now in the order of the draws
+    chosen: np.ndarray = place < counts[numbers] // 5
+    return chosen
+
+
+def _as_numbers(names: Sequence[str | int]) -> np.ndarray:
+    """Return a number for each user, uint64, by its name alone: a whole number is its own, a text has a digest."""
+    if all(isinstance(name, int | np.integer) for name in names):
+        return np.asarray(names).astype(np.uint64)
+    texts = (str(name).encode("utf-8", "surrogatepass") for name in names)
+    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Return draws that look uniform, uint64, each a function of one number: the steps of SplitMix64."""
+    mixed = numbers + _STEP
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Whose the rows of the file at `path` are, and which are test rows.
+
+    Row i belongs to the user `names[users[i]]`, the names in their order; `test` [rows] says which rows are the test set.
+    With `public` the test set is not used: no row is public then, and none must be right.
+    """
+
+    path: Path
+    users: np.ndarray
+    names: Sequence[str | int]
+    test: np.ndarray
+    public: Public | None
+
+    @property
+    def shown(self) -> np.ndarray:
+        """Which rows [rows] must be right: those of the test set, which is public."""
+        return self.test if self.public is None else np.zeros_like(self.test)
+
+    def check(self, wrong: np.ndarray, what: str, remedy: str) -> None:
+        """Raise `DataError` where a row that must be right is `wrong` [rows]: `what`, with {} for its row."""
+        odd = self.shown & wrong
+        if odd.any():
+            raise DataError(f"{what.format(f'row {int(np.argmax(odd)) + 1}, a test row')}; {remedy}.")
+
+    def dataset(
+        self,
+        name: str,
+        x: np.ndarray | Rows,
+        y: np.ndarray,
+        classes: int,
+        *,
+        rows: np.ndarray | None = None,
+        convert: Callable[[np.ndarray], np.ndarray] = as_float32,
+        task: str = CLASSIFICATION,
+        uncovered: tuple[str, ...] = (),
+        **more: Any,
+    ) -> Dataset:
+        """Return the data set `name` of inputs `x` [N, ...] and targets `y` [N, ...]; `rows` [N]: the row each is of."""
+        users, test = self.users, self.test
+        shape, array = tuple(x.shape[1:]), cast(np.ndarray, x)  # as far as clients need one
+        of_x, is_test = (users, test) if rows is None else (users[rows], test[rows])
+        if self.public is None:
+            examples = stored_examples(array, y, np.flatnonzero(is_test), convert)
+        else:
+            self.public.check_shape(self.path, shape)
+            examples = self.public.none()
+        return Dataset(
+            name=name,
+            clients=by_user(array, y, of_x, np.flatnonzero(~is_test), convert),
+            test=examples,
+            input_shape=shape,
+            classes=classes,
+            task=task,
+            licence=LICENCE,
+            source=self.path.name,
+            unit=describe_unit("user"),
+            uncovered=(*uncovered, *shared_users(users[~test], users[test])),
+            person="user",
+            **more,
+        )
+
+
+def owned(
+    path: Path,
+    users: np.ndarray,
+    names: Sequence[str | int],
+    said: np.ndarray | None,
+    mark: str,
+    public: Public | None,
+) -> Owned:
+    """Return whose the rows are; the test rows are those that the file at `path` `said` [rows], else a fifth of each user's.
+
+    Raises `DataError` unless some are and others are not: without `public` there must be both. `mark` says how the file
+    marks a row, with {} for 0 or 1.
+    """
+    test = fifth_of_each(users, seed=SPLIT_SEED, names=names) if said is None else said
+    missing = "training" if test.all() else "test" if public is None and not test.any() else ""
+    if missing and said is None:
+        raise DataError(
+            "A fifth of each user's examples is the test set where the data have no split, but no user has five: the "
+            f"largest has {np.bincount(users).max()}. Mark test examples with split = 1 and the others with 0."
+        )
+    if missing:
+        raise DataError(
+            f"{path} has no {missing} example; mark some with {mark.format(int(missing == 'test'))}, or leave the split "
+            "out: a fifth of each user's examples is the test set then."
+        )
+    return Owned(path, users, names, test, public)
+
+
+@dataclass(frozen=True)
+class OwnSettings:
+    """The settings of texts and tables of your own: the one place that has their names, types and defaults.
+
+    `user`, `label` and `split` name columns (None: user, label, and split if there is one). The input is one of
+    `features`, columns of numbers (None: all other columns) or one of lists of numbers, `text`, a column of texts that is
+    the target too, and `image`, a column of pictures. `labels` are the names of the classes, class 0 first. `file` is the
+    column of a `table` of pictures that names files (None: file_name). `vocabulary`, `vocabulary_size`, `level` and
+    `length` are those of `client.data.text.from_texts`.
+    """
+
+    user: str | None = None
+    label: str | None = None
+    features: Sequence[str] | None = None
+    text: str | None = None
+    image: str | None = None
+    split: str | None = None
+    classes: int | None = None
+    labels: Sequence[str] | None = None
+    delimiter: str = ","
+    table: str | None = None
+    file: str | None = None
+    vocabulary: str | None = None
+    vocabulary_size: int | None = None
+    level: str | None = None
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `SettingError` for what no column can be, and for more than one kind of input."""
+        for key in ("features", "labels"):
+            given = getattr(self, key)
+            is_list = isinstance(given, Sequence) and not isinstance(given, str)
+            if given is not None and not (is_list and all(isinstance(name, str) for name in given)):
+                raise SettingError(f"{key} is {given!r}; it must be a list of names, such as ['one', 'two'].")
+        if len(self.delimiter) != 1:
+            raise SettingError(f"delimiter is {self.delimiter!r}; it must be one character.")
+        inputs = [name for name in ("features", "text", "image") if getattr(self, name) is not None]
+        if len(inputs) > 1:
+            raise SettingError(f"{' and '.join(inputs)} are given; an input is one of them.")
+        for role in ("user", "label", "split"):
+            if (name := getattr(self, role) or role) in (self.features or ()):
+                raise SettingError(
+                    f"features holds {name!r}, which is the column of {role}; a column is either an input or that."
+                )
+
+    def refuse(self, why: str, *names: str) -> None:
+        """Raise `SettingError` for one of the settings `names` that is given and would be ignored."""
+        for name in names:
+            if (value := getattr(self, name)) is not None:
+                raise SettingError(
+                    f"{name} is {value!r}, but {why}, so that it would be ignored; leave it out."
+                )
+
+
+TEXT_SETTINGS = ("vocabulary", "vocabulary_size", "level", "length")
+
+
+def count_classes(
+    path: object, who: str, shown: Sequence[int], classes: int | None, declared: int | None = None
+) -> int:
+    """Return the number of classes: the setting `classes`, or what a schema has `declared`, or one more than the largest label.
+
+    `shown` are the labels of the test examples, which are public; `who` has such a label. Raises `DataError` for one that
+    is no class.
+    """
+    if classes is not None:
+        check_at_least("classes", classes, 1)
+    known = classes or declared
+    smallest, largest = min(shown), max(shown)
+    if smallest < 0:
+        raise DataError(f"{who} has the label {smallest}; labels count from 0.")
+    if known is None and largest >= MOST_CLASSES:
+        raise DataError(
+            f"{who} has the label {largest}, so that there would be {largest + 1} classes; labels count from 0. Set "
+            "classes if there are as many."
+        )
+    if known is not None and largest >= known:
+        raise DataError(
+            f"{who} has the label {largest} but there are {known} classes, as the {'setting' if classes else 'schema'} "
+            f"says; set classes to at least {largest + 1}."
+        )
+    return known or largest + 1
+
+
+def load(path: str | Path, *, classes: int | None = None, public: Public | None = None) -> Dataset:
+    """Return the classification data set stored at `path`.
+
+    The file holds x [N, ...] (uint8, divided by the public constant 255, or floats taken as they are), y [N]
+    (integer labels from 0), user [N] (integers or strings) and optionally split [N] (0 train, 1 test; users
+    may overlap or not). Without `split` a fifth of each user's examples, chosen by a public seed, is the test
+    set. A folder of .npy files of the same names is memory-mapped. `classes` is public: without it the test
+    labels, which are treated as public, say how many there are. With `public` only clients are made.
+
+    Raises `DataError` for a missing or malformed file. The values of training examples are not looked at before their
+    client is read.
+    """
+    path = Path(path)
+    arrays = read_arrays(path, REQUIRED)
+    names, users = np.unique(arrays["user"], return_inverse=True)
+    said = arrays["split"] == 1 if "split" in arrays else None
+    rows = owned(path, users, names.tolist(), said, "split = {}", public)
+    y = arrays["y"]
+    shown = np.unique(y[rows.test]).tolist()
+    known = public.classes if public else count_classes(path, f"A test example in {path}", shown, classes)
+    return rows.dataset("by_user_npz", arrays["x"], y, known)
+
+
+def read_arrays(path: Path, required: Sequence[str]) -> Mapping[str, np.ndarray]:
+    """Return the arrays stored in an .npz file, or, memory-mapped, in a folder of .npy files.
+
+    Raises `DataError` unless the `required` ones are there, with usable shapes and types.
+    """
+    with reading(path, "arrays of numbers or strings"):
+        if path.is_dir():
+            files = sorted(path.glob("*.npy"))
+            arrays = {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}
+        elif not path.is_file():
+            raise DataError(f"The data file {path} does not exist; path must name an .npz file.")
+        elif not zipfile.is_zipfile(path):
+            raise DataError(f"{path} is no .npz file; it must be one, with {', '.join(REQUIRED)}.")
+        else:
+            with path.open("rb") as file, np.load(file) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+    if foreign := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+        raise DataError(f"{path} holds {foreign[0]}, which is no array; an .npz file holds arrays alone.")
+    if absent := [name for name in required if name not in arrays]:
+        held = ", ".join(arrays) or "nothing"
+        raise DataError(
+            f"{path} lacks {', '.join(absent)}; it holds {held} and must hold {', '.join(required)} (split "
+            "may be left out)."
+        )
+    x, y, user, split = (arrays.get(name) for name in (*REQUIRED, "split"))
+    assert x is not None
+    assert y is not None
+    if x.ndim < 2 or x.size == 0:
+        raise DataError(f"x in {path} has the shape {x.shape}; it must be [N, ...], each size at least 1.")
+    for name in ("y", "user", "split"):
+        if name in arrays and arrays[name].shape != (len(x),):
+            raise DataError(
+                f"{name} in {path} has the shape {arrays[name].shape}; it must be ({len(x)},), one for each x."
+            )
+    if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
+        raise DataError(f"x in {path} is {x.dtype}; it must be uint8 (0 to 255) or a float type.")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise DataError(f"y in {path} is {y.dtype}; it must hold integer labels from 0.")
+    if user is not None and user.dtype.kind not in "iuUS":
+        raise DataError(f"user in {path} is {user.dtype}; it must hold integers or strings.")
+    if split is not None and (split.dtype.kind not in "iufb" or not np.isin(split, (0, 1)).all()):
+        raise DataError(
+            f"split in {path} holds something else ({split.dtype}); it must be 0 (train) or 1 (test)."
+        )
+    return arrays
+
+
+def load_partitioned(
+    path: str | Path,
+    *,
+    clients: int = 100,
+    partitioner: str = "iid",
+    partitioner_settings: Mapping[str, Any] | None = None,
+    alpha: float = 0.5,
+    shards: int = 2,
+    classes: int | None = None,
+    partition_seed: int = 0,
+) -> Dataset:
+    """Return the arrays at `path` (x, y as for by_user_npz) dealt out to `clients` made-up clients.
+
+    `partitioner` is iid; dirichlet, where each class is spread over the clients by Dirichlet(`alpha`) shares
+    (Hsu et al. 2019); shards, where each client gets `shards` pieces of the examples sorted by label
+    (McMahan et al. 2017); pathological, where each client gets examples of two classes; or another one of flwr-datasets,
+    by its name there. `partitioner_settings` are arguments of its class. Clients that get
+    nothing are left out. The test set is split = 1, or a fifth of all examples drawn by a public seed. Raises `DataError`
+    for a missing or malformed file, `SettingError` for a partitioner that cannot deal them.
+    """
+    path = Path(path)
+    check_at_least("clients", clients, 1)
+    check_at_least("shards", shards, 1)
+    check_positive("alpha", alpha)
+    check_choice("partitioner", partitioner, (*PARTITIONERS, *PARTITIONERS.values()))
+    arrays = read_arrays(path, REQUIRED[:2])
+    x, y, users = arrays["x"], arrays["y"], arrays.get("user")
+    everyone = np.zeros(len(y), int)
+    test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(everyone, seed=SPLIT_SEED)
+    train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
+    if min(len(train_rows), len(test_rows)) == 0 or clients > len(train_rows):
+        raise DataError(
+            f"{path} has {len(train_rows)} training and {len(test_rows)} test examples; "
+            f"it must have at least one for each of {clients} clients, and one to test on: set clients to fewer, or mark "
+            "test examples with split = 1."
+        )
+    defaults = DEFAULTS | {"alpha": alpha, "num_shards_per_partition": shards}
+    dealer = Dealer(partitioner, clients, partitioner_settings or {}, defaults, partition_seed)
+    unit, uncovered = f"one made-up client ({partitioner} partition) = one client", tuple[str, ...]()
+    if dealer.kind == OF_USERS and users is not None:
+        unit = f"one group of users, each whole in it ({partitioner} partition) = one client"
+        uncovered = shared_users(users[train_rows], users[test_rows])
+    elif "partition_by" in dealer.takes:
+        uncovered = (DEALT_BY_LABEL,)
+    parts = dealer.deal(y[train_rows], None if users is None else users[train_rows])
+    bounds = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+    return Dataset(
+        name="partitioned",
+        clients=ArrayClients(x, y, train_rows[np.concatenate(parts)], bounds),
+        test=stored_examples(x, y, test_rows),
+        input_shape=tuple(x.shape[1:]),
+        classes=count_classes(path, f"A test example in {path}", np.unique(y[test_rows]).tolist(), classes),
+        task=CLASSIFICATION,
+        licence=LICENCE,
+        source=path.name,
+        unit=unit,
+        uncovered=uncovered,
+    )
+
+
+@dataclass(frozen=True)
+class Dealer:
+    """How rows are dealt out: the partitioner's name, to how many clients, its settings, and the public seed.
+
+    `defaults` are settings that hold where `settings` say nothing else and the partitioner takes them.
+    """
+
+    name: str
+    clients: int
+    settings: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    seed: int
+
+    @property
+    def kind(self) -> str:
+        """The name of the partitioner's class."""
+        return PARTITIONERS.get(self.name, self.name)
+
+    @property
+    def maker(self) -> Any:
+        """The partitioner's class."""
+        return getattr(need("flwr_datasets.partitioner", f"partitioner={self.name}"), self.kind)
+
+    @property
+    def takes(self) -> list[str]:
+        """The arguments of the class."""
+        return [name for name in inspect.signature(self.maker.__init__).parameters if name != "self"]
+
+    def deal(self, labels: np.ndarray, users: np.ndarray | None) -> list[np.ndarray]:
+        """Return the rows of each client that got any, sorted; no row is dealt twice.
+
+        `labels` [rows] and `users` [rows] are what partitioners look at. Rows that a partitioner leaves out are counted
+        in a warning. Raises `SettingError` for settings with which the rows cannot be dealt.
+        """
+        if self.kind == OF_USERS and users is None:
+            raise SettingError(
+                f"partitioner={self.name} groups users, but the data have no array user; add it."
+            )
+        rows = np.arange(len(labels))
+        if "seed" not in self.takes and self.kind != OF_USERS:
+            rows = np.random.default_rng(self.seed).permutation(len(labels))
+        table = {"label": labels[rows].astype(np.int64), "row": rows}
+        if users is not None:
+            table["user"] = users[rows]
+        parts = [part for part in self._parts(table) if len(part)]
+        dealt = np.concatenate(parts) if parts else rows[:0]
+        if len(np.unique(dealt)) < len(dealt) or not len(dealt):
+            raise SettingError(
+                f"partitioner={self.name} deals {len(dealt)} rows, some of them twice or none at all; every row must go to "
+                "at most one client: change partitioner_settings."
+            )
+        if left := len(labels) - len(dealt):
+            log.warning(
+                "partitioner %s leaves %d of %d training examples to no client", self.name, left, len(labels)
+            )
+        return parts
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return everything that the partitioner is made with; what else it needs, its class says."""
+        given = {
+            "num_partitions": self.clients,
+            "partition_by": "user" if self.kind == OF_USERS else "label",
+            "seed": self.seed,
+            "shuffle": False,
+        } | dict(self.defaults)
+        given = {key: value for key, value in given.items() if key in self.takes}
+        for key, value in self.settings.items():
+            if key in OURS:
+                instead = f"set {OURS[key]} instead" if OURS[key] else "it is chosen here"
+                raise SettingError(f"partitioner_settings holds {key}={value!r}; leave it out: {instead}.")
+            given[key] = np.array(value) if key == "distribution_array" else value
+        return given
+
+    def _parts(self, table: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the rows of each client, as the partitioner deals them."""
+        arguments = self._arguments()
+        held = need("datasets", "Partitioning").Dataset.from_dict(dict(table))
+        try:
+            with warnings.catch_warnings():
+                # datasets 4.8 sorts with an option that pyarrow 25 deprecates; rows left out are counted by `deal`
+                warnings.simplefilter("ignore", FutureWarning)
+                warnings.simplefilter("ignore", UserWarning)
+                maker = self.maker(**arguments)
+                maker.dataset = held
+                parts = [maker.load_partition(number)["row"] for number in range(maker.num_partitions)]
+        except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, AssertionError) as error:
+            said = " ".join(str(error).split())
+            if isinstance(error, ZeroDivisionError):
+                said = "a part would have no example; give numbers of at least 1, and fewer or larger parts."
+            given = ", ".join(f"{key}={value}" for key, value in arguments.items() if key not in OURS)
+            raise SettingError(
+                f"partitioner={self.name} cannot deal {len(held)} examples to {self.clients} clients with "
+                f"{given or 'no settings'}: {said}"
+            ) from error
+        if len(parts) != self.clients:
+            raise SettingError(
+                f"partitioner={self.name} deals to {len(parts)} clients, but clients is {self.clients}; set clients to "
+                f"{len(parts)}, or change partitioner_settings."
+            )
+        return [np.sort(np.array(part, dtype=np.int64)) for part in parts]
