@@ -1,5 +1,6 @@
 """The plan of a run: participation, bounds, mechanism and accountant in one value, so that they agree."""
 
+import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,8 +12,6 @@ from fedmf.accounting import (
     Ledger,
     PrivacySpent,
     calibrate_noise_multiplier,
-    counted_radius,
-    counted_ratio,
     finite_precision,
     privacy_spent,
 )
@@ -44,7 +43,7 @@ __all__ = ["Compression", "Participation", "Plan", "PrivacyTarget", "make_bounds
 class PrivacyTarget:
     """What is asked of the accountant: delta, and either a noise multiplier (0: not private) or an epsilon.
 
-    `geometry` says which bounds of a client's vector count: see `fedmf.accounting.geometry`. Raises `SettingError` unless exactly one of the two is given, and for values out of range.
+    `geometry` says which bounds of a client's vector count: see `EpochEvent`. Raises `SettingError` unless exactly one of the two is given, and for values out of range.
     """
 
     delta: float = setting(REQUIRED, "of the statement, in (0, 1); at most 1/(10 N)")
@@ -142,23 +141,19 @@ class Plan:
 
         `bounds.radius`, or with geometry "linf" that of all D coordinates at the L-infinity bound.
         """
-        return counted_radius(
-            self.privacy.geometry,
-            l2_radius=self.bounds.radius,
-            linf_norm=self.bounds.linf_norm,
-            coordinates=self.rotation.padded,
-        )
+        if self.privacy.geometry == "l2":
+            return self.bounds.radius
+        linf_norm = self.bounds.linf_norm
+        return None if linf_norm is None else linf_norm * math.sqrt(self.rotation.padded)
 
     @property
     def linf_over_l2(self) -> float:
         """kappa_inf / kappa_2 of the vectors accounted, in (0, 1]; 1 where no L-infinity bound is enforced."""
         if self.bounds.linf_norm is None or self.bounds.radius is None:
             return 1.0
-        return counted_ratio(
-            self.privacy.geometry,
-            linf_over_l2=min(1.0, self.bounds.linf_norm / self.bounds.radius),
-            coordinates=self.rotation.padded,
-        )
+        if self.privacy.geometry == "linf":
+            return 1 / math.sqrt(self.rotation.padded)
+        return min(1.0, self.bounds.linf_norm / self.bounds.radius)
 
     def sigma_in(self, epoch: int) -> float:
         """Standard deviation of each entry of Z in `epoch` (0-based), in units of the update.

@@ -23,7 +23,7 @@ class Statement:
 
     private: noise was added, nobody can recompute it, and epsilon is at most `caveats.LARGEST`; False for a seeded run, whose
     epsilon is that of the same run with secret keys.  sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C)
-    * l2_norm, or with geometry "linf" * sqrt(coordinates) linf_norm: `fedmf.accounting.geometry`; sigma_by_epoch has it for each planned epoch, whose C is its own, and sigma is the largest. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
+    * l2_norm, or with geometry "linf" * sqrt(coordinates) linf_norm: `EpochEvent`; sigma_by_epoch has it for each planned epoch, whose C is its own, and sigma is the largest. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
     K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one client,
     the observed one is None before a run ends.  parts: how many of the planned epochs were planned when the run began,
     and how many were added each time that it was extended.  floating_point: what finite precision adds, which epsilon contains.  Raises `SettingError` for impossible values, also for an

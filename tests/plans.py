@@ -1,7 +1,10 @@
 """Small plans for tests."""
 
+import math
+
 import numpy as np
 
+from fedmf.accounting import EpochEvent
 from fedmf.mechanisms import design_run, of_run
 from fedmf.mechanisms.schedules import rates
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
@@ -66,3 +69,9 @@ def random_vector(dimension: int, norm: float, seed: int = 0) -> np.ndarray:
     """Return a random float32 vector of Euclidean length `norm`."""
     vector = np.random.default_rng(seed).normal(size=dimension)
     return (vector * norm / np.linalg.norm(vector)).astype(np.float32)
+
+
+def linf_event(*, noise_over_linf: float, keep_probability: float, coordinates: int) -> EpochEvent:
+    """One epoch of L_inf-CSGM: all D `coordinates` at the bound, noise of sigma = `noise_over_linf` kappa_inf."""
+    root = math.sqrt(coordinates)
+    return EpochEvent(noise_over_linf / root, keep_probability, 1 / root)

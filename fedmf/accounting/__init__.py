@@ -3,25 +3,26 @@
 The theorem, its proof sketch and what it does not cover: docs/privacy.md.
 """
 
-from fedmf.accounting.calibration import calibrate_noise_multiplier
-from fedmf.accounting.caveats import NOT_COVERED, delta_warning, epsilon_warning
-from fedmf.accounting.epoch import EpochEvent
-from fedmf.accounting.floating_point import FloatingPoint, finite_precision
-from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
-from fedmf.accounting.geometry import counted_radius, counted_ratio, linf_event
-from fedmf.accounting.ledger import Ledger
-from fedmf.accounting.planner import (
-    linf_ratio,
+from fedmf.accounting.calibration import (
+    calibrate_noise_multiplier,
     mean_noise_std,
     most_epochs,
-    noise_saved,
     resolve_linf_ratio,
     smallest_cohort,
     smallest_keep_probability,
 )
-from fedmf.accounting.refusals import check_mask, check_one_participation, check_weighting
-from fedmf.accounting.renyi import rdp, rdp_curve, rdp_per_coordinate
-from fedmf.accounting.spent import PrivacySpent, check_accountant, divergence, privacy_spent
+from fedmf.accounting.caveats import (
+    NOT_COVERED,
+    check_mask,
+    check_weighting,
+    delta_warning,
+    epsilon_warning,
+)
+from fedmf.accounting.epoch import EpochEvent
+from fedmf.accounting.floating_point import FloatingPoint, finite_precision
+from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from fedmf.accounting.renyi import rdp, rdp_per_coordinate
+from fedmf.accounting.spent import Ledger, PrivacySpent, divergence, privacy_spent
 from fedmf.choices import ACCOUNTANTS, ADJACENCIES, GEOMETRIES
 
 __all__ = [
@@ -34,26 +35,18 @@ __all__ = [
     "Ledger",
     "PrivacySpent",
     "calibrate_noise_multiplier",
-    "check_accountant",
     "check_mask",
-    "check_one_participation",
     "check_weighting",
-    "counted_radius",
-    "counted_ratio",
     "delta_warning",
     "divergence",
     "epsilon_warning",
     "finite_precision",
     "gaussian_delta",
     "gaussian_epsilon",
-    "linf_event",
-    "linf_ratio",
     "mean_noise_std",
     "most_epochs",
-    "noise_saved",
     "privacy_spent",
     "rdp",
-    "rdp_curve",
     "rdp_per_coordinate",
     "resolve_linf_ratio",
     "smallest_cohort",

@@ -8,7 +8,6 @@ not.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 
 import attr
 from dp_accounting import dp_event
@@ -17,10 +16,9 @@ from dp_accounting.rdp import RdpAccountant
 
 from fedmf.accounting.conversion import epsilon_of_order
 from fedmf.accounting.epoch import EpochEvent
-from fedmf.accounting.ledger import Ledger
-from fedmf.accounting.spent import as_adjacency, divergence, spent
+from fedmf.accounting.spent import Ledger, renyi_curve, spent
 from fedmf.checks import check_open_unit
-from fedmf.errors import FedmfError, NotCoveredError
+from fedmf.errors import NotCoveredError
 
 # zero-out adjacency is dp_accounting's "replace a record by a special one".
 NEIGHBORING_RELATIONS = {
@@ -39,15 +37,6 @@ class SparsifiedGaussianDpEvent(dp_event.DpEvent):  # type: ignore[misc]  # it s
     noise_multiplier: float
     keep_probability: float
     linf_over_l2: float
-
-
-# Events that are epochs of ours.
-EPOCH_EVENTS = (SparsifiedGaussianDpEvent, dp_event.GaussianDpEvent)
-
-
-def neighboring_relation(adjacency: str) -> NeighboringRelation:
-    """Return dp_accounting's name for `adjacency`. Raises `SettingError` for an unknown one."""
-    return NEIGHBORING_RELATIONS[as_adjacency(adjacency)]
 
 
 def to_dp_event(epoch: EpochEvent) -> dp_event.DpEvent:
@@ -78,16 +67,19 @@ def from_dp_event(event: dp_event.DpEvent) -> Counter[EpochEvent]:
     Understands our own event, Gaussians, no-ops and compositions of them. Raises `NotCoveredError` for any
     other, Poisson sampling among them: no amplification by sampling clients is claimed.
     """
-    counts: Counter[EpochEvent] = Counter()
-    for leaf, count in _leaves(event, 1):
-        counts[_epoch(leaf)] += count
-    return counts
+    epochs, others = _split(event)
+    if others:
+        raise NotCoveredError(
+            f"{others[0].event} is not an epoch of the Gaussian matrix mechanism; use to_dp_event, or compose_with "
+            "for others' events."
+        )
+    return epochs
 
 
 def compose_with(
     ledger: Ledger, event: dp_event.DpEvent, *, delta: float, adjacency: str = "zero_out"
 ) -> tuple[float, float | None]:
-    """Return (epsilon, order) of the ledger's epochs together with somebody's `event` on the same clients.
+    """Return (epsilon, order) of the ledger's epochs together with another's `event` on the same clients.
 
     Gaussians and our own events join the ledger. For others dp_accounting gives the Renyi curve, which adds
     to ours; then the order is the best integer from 2 to 16384. Raises `NotCoveredError` where it has no
@@ -95,58 +87,44 @@ def compose_with(
     Gaussians of noise multiplier 5 at delta = 1e-5 get 1.694, their exact epsilon is 3.387.
     """
     check_open_unit("delta", delta)
-    counts = Counter(ledger.entries)
-    others: list[dp_event.DpEvent] = []
-    for leaf, count in _leaves(event, 1):
-        if isinstance(leaf, EPOCH_EVENTS):
-            counts[_epoch(leaf)] += count
-        else:
-            others.append(dp_event.SelfComposedDpEvent(leaf, count))
+    epochs, others = _split(event)
+    counts = Counter(ledger.entries) + epochs
     if not others:
         found = spent(counts, delta=delta, adjacency=adjacency)
         return found.epsilon, found.order
-    if as_adjacency(adjacency) == "replace":
+    if adjacency != "zero_out":
         raise NotCoveredError(
-            f"{others[0]} has no Renyi curve that holds under adjacency=replace; compose it under zero_out."
+            f"{others[0].event} has no Renyi curve that holds under adjacency={adjacency}; compose it under zero_out."
         )
-    curve = _others_curve(dp_event.ComposedDpEvent(others))
-    return min(
-        (epsilon_of_order(a, other + divergence(counts, a), delta), float(a))
-        for a, other in zip(COMPOSITION_ORDERS, curve, strict=True)
-    )
-
-
-def _others_curve(event: dp_event.DpEvent) -> list[float]:
-    """dp_accounting's divergences at `COMPOSITION_ORDERS` under zero-out adjacency."""
     accountant = RdpAccountant(list(COMPOSITION_ORDERS), NEIGHBORING_RELATIONS["zero_out"])
     try:
-        accountant.compose(event)
+        accountant.compose(dp_event.ComposedDpEvent(others))
     except UnsupportedEventError as error:
         raise NotCoveredError(f"{event} has no Renyi curve: {error}") from error
-    return [float(value) for value in accountant._rdp]
-
-
-def _leaves(event: dp_event.DpEvent, count: int) -> Iterator[tuple[dp_event.DpEvent, int]]:
-    if isinstance(event, dp_event.NoOpDpEvent):
-        return
-    if isinstance(event, dp_event.SelfComposedDpEvent):
-        yield from _leaves(event.event, count * int(event.count))
-    elif isinstance(event, dp_event.ComposedDpEvent):
-        for part in event.events:
-            yield from _leaves(part, count)
-    else:
-        yield event, count
-
-
-def _epoch(event: dp_event.DpEvent) -> EpochEvent:
-    try:
-        if isinstance(event, SparsifiedGaussianDpEvent):
-            return EpochEvent(event.noise_multiplier, event.keep_probability, event.linf_over_l2)
-        if isinstance(event, dp_event.GaussianDpEvent):
-            return EpochEvent(event.noise_multiplier, 1.0, 1.0)
-    except FedmfError as error:
-        raise NotCoveredError(f"{event} is no epoch: {error}") from error
-    raise NotCoveredError(
-        f"{event} is not an epoch of the Gaussian matrix mechanism; use to_dp_event, or compose_with "
-        "for others' events."
+    ours = renyi_curve(counts)
+    return min(
+        (epsilon_of_order(a, float(other) + ours(a), delta), float(a))
+        for a, other in zip(COMPOSITION_ORDERS, accountant._rdp, strict=True)
     )
+
+
+def _split(
+    event: dp_event.DpEvent, count: int = 1
+) -> tuple[Counter[EpochEvent], list[dp_event.SelfComposedDpEvent]]:
+    """Return the epochs of ours in `count` times `event`, and the other events."""
+    match event:
+        case dp_event.NoOpDpEvent():
+            return Counter(), []
+        case dp_event.SelfComposedDpEvent():
+            return _split(event.event, count * int(event.count))
+        case dp_event.ComposedDpEvent():
+            parts = [_split(part, count) for part in event.events]
+            epochs: Counter[EpochEvent] = sum((ours for ours, _ in parts), Counter())
+            return epochs, [other for _, others in parts for other in others]
+        case SparsifiedGaussianDpEvent():
+            ours = EpochEvent(event.noise_multiplier, event.keep_probability, event.linf_over_l2)
+            return Counter({ours: count}), []
+        case dp_event.GaussianDpEvent():
+            return Counter({EpochEvent(event.noise_multiplier, 1.0, 1.0): count}), []
+        case _:
+            return Counter(), [dp_event.SelfComposedDpEvent(event, count)]

@@ -1,6 +1,6 @@
 """The event that costs privacy: one epoch of the sparsified Gaussian matrix mechanism, released whole.
 
-What happened is data, what it costs is computed from it (`rdp`, `gaussian`, `spent`).
+What happened is data, what it costs is computed from it (`renyi`, `gaussian`, `spent`).
 
     >>> EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.01).ratio
     10000.0
@@ -33,6 +33,11 @@ class EpochEvent:
     private. keep_probability: gamma in (0, 1]; 1 is the plain Gaussian matrix mechanism. linf_over_l2:
     kappa_inf / kappa_2 in (0, 1] for the radii that the clients actually enforce.
 
+    L_inf-CSGM (Chen, Song, Ozgur, Kairouz, "Privacy amplification via compression", NeurIPS 2023) counts the
+    L-infinity bound alone: each of the D coordinates is a subsampled Gaussian of sensitivity kappa_inf, and all
+    compose, eps(a) = D f_a(kappa_inf^2/sigma^2) with f_a as in `renyi`. That is the event of the L2 radius that D
+    coordinates at the bound have, kappa_2 = sqrt(D) kappa_inf: linf_over_l2 = 1/sqrt(D), K = D.
+
     Raises `SettingError` for a value outside its range.
     """
 
@@ -55,7 +60,7 @@ class EpochEvent:
         return 1.0 / self.linf_over_l2**2
 
     def agrees_with(self, other: "EpochEvent") -> bool:
-        """Say whether the two are the same but for rounding."""
+        """Return whether the two are the same but for rounding."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return all(math.isclose(mine, theirs, rel_tol=ROUNDING) for mine, theirs in pairs)
 

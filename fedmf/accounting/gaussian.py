@@ -16,7 +16,7 @@ import math
 
 from scipy.special import erfcx, log_ndtr
 
-from fedmf.accounting.moments import NODES, WEIGHTS
+from fedmf.accounting.renyi import NODES, WEIGHTS
 from fedmf.checks import check_non_negative, check_open_unit
 from fedmf.errors import SettingError
 

@@ -33,8 +33,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr
 
-from fedmf.accounting.gaussian import gaussian_delta
-from fedmf.accounting.moments import log_sum
+from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from fedmf.accounting.renyi import log_sum
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,7 +45,7 @@ ROUNDING = 1e-9  # relative; float64 loses below 1e-10 of a mass, a moment or a 
 UNDERFLOW = 1e-300  # what squares of the smallest p may lose
 LARGEST_EXPONENT = 1e4  # of s p^2; beyond, rounding is not covered
 LARGEST_EPSILON = 1e6
-BISECTIONS = 100
+UNIT = 2.0**-52
 
 
 @dataclass(frozen=True)
@@ -144,23 +144,11 @@ def certified_gaussian_epsilon(mu_squared: float, delta: float) -> float:
     mu = math.sqrt(mu_squared * (1 + ROUNDING)) if 0 <= mu_squared < math.inf else math.inf
     if not (mu * mu < LARGEST_EPSILON and delta > 0):
         return math.inf
-
-    def proves(epsilon: float) -> bool:
-        return gaussian_delta(epsilon, mu) * (1 + ROUNDING) <= delta
-
-    if proves(0.0):
-        return 0.0
-    low, high = 0.0, 1.0
-    while not proves(high):
-        low, high = high, 2 * high
-        if high > LARGEST_EPSILON:
-            return math.inf
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        low, high = (low, middle) if proves(middle) else (middle, high)
-    return high
+    epsilon = gaussian_epsilon(mu, delta / (1 + ROUNDING))
+    step = UNIT * (epsilon or mu)
+    while gaussian_delta(epsilon, mu) * (1 + ROUNDING) > delta:
+        epsilon, step = epsilon + step, 2 * step
+    return epsilon
 
 
 def _log_integral(s: float, tau: float, gamma: float, end: float) -> float:
@@ -184,14 +172,10 @@ def _log_integral(s: float, tau: float, gamma: float, end: float) -> float:
 
 def log_cell_masses(edges: Floats) -> Floats:
     """Return the logarithms of the standard normal masses between increasing edges: shape [len(edges) - 1]."""
-    tails = log_ndtr(-np.abs(edges))
-    inner, outer = np.maximum(tails[:-1], tails[1:]), np.minimum(tails[:-1], tails[1:])
+    # Right of 0 the mirrored cell: the tail that is nearer keeps the digits.
+    outer, inner = np.where(edges[:-1] >= 0, (-edges[1:], -edges[:-1]), (edges[:-1], edges[1:]))
     with np.errstate(divide="ignore", invalid="ignore"):
-        masses = np.asarray(inner + np.log(-np.expm1(outer - inner)))
-    for i in np.flatnonzero((edges[:-1] < 0) & (edges[1:] > 0)):
-        low, high = edges[i] / math.sqrt(2), edges[i + 1] / math.sqrt(2)
-        masses[i] = math.log((math.erf(high) - math.erf(low)) / 2)
-    return masses
+        return np.asarray(log_ndtr(inner) + np.log(-np.expm1(log_ndtr(outer) - log_ndtr(inner))))
 
 
 def log_expm1(u: Floats | float) -> Floats:

@@ -1,30 +1,38 @@
-"""What a run has spent: (epsilon, delta) of epochs that compose.
+"""What a run has spent: (epsilon, delta) of epochs that compose, and the ledger of those that began.
 
 Epochs restart the mechanism (fresh Z, fresh masks), so they compose adaptively: Renyi divergences add up. A
 started epoch counts whole. Where every epoch keeps all coordinates the exact Gaussian number is known and
-reported, RDP beside.
+reported with the Renyi number.
 
     >>> event = EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.005935076377073027)
     >>> round(privacy_spent(event, 16, delta=1e-5).epsilon, 6)
     3.681863
+    >>> ledger = Ledger().record(event).record(event)
+    >>> len(ledger.entries), round(ledger.spent(delta=1e-5).epsilon, 3)
+    (2, 1.164)
+    >>> Ledger.from_json(ledger.to_json()) == ledger
+    True
 """
 
+import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from fedmf.accounting.adjacency import best_replace_order, replace_divergence
-from fedmf.accounting.conversion import best_order
+from fedmf.accounting.conversion import Curve, best_order, best_replace_order, replace_divergence
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_epsilon
 from fedmf.accounting.renyi import rdp
-from fedmf.accounting.tight import tight_epsilon
-from fedmf.checks import check_at_least, check_choice, check_open_unit
-from fedmf.choices import ACCOUNTANTS, ADJACENCIES, Adjacency
-from fedmf.errors import NotCoveredError
+from fedmf.accounting.tight import quadratic_variation_epsilon
+from fedmf.checks import check_at_least, check_choice, check_open_unit, check_positive
+from fedmf.choices import ACCOUNTANTS, ADJACENCIES
+from fedmf.errors import DataError, NotCoveredError, PrivacyBudgetExhausted
+from fedmf.rounding import rounded_up
 
 Counts = Mapping[EpochEvent, int]
+FORMAT = "fedmf-ledger-1"
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class PrivacySpent:
     epsilon: float
     delta: float
     order: float | None
-    adjacency: Adjacency
+    adjacency: str
     accountant: str
     epsilon_rdp: float
     epsilon_exact: float | None
@@ -71,7 +79,7 @@ def privacy_spent(
     finite precision costs, the `a` of `fedmf.accounting.floating_point`: 0 for the theorem's real numbers.
     """
     check_at_least("epochs", epochs, 0)
-    counts = Counter({event: int(epochs)})
+    counts = {event: int(epochs)}
     return spent(counts, delta=delta, adjacency=adjacency, accountant=accountant, precision=precision)
 
 
@@ -89,25 +97,21 @@ def spent(
     proved for equal epochs.
     """
     check_open_unit("delta", delta)
-    relation = as_adjacency(adjacency)
-    check_accountant(accountant, relation)
+    check_accountant(accountant, adjacency)
     held = {event: count for event, count in counts.items() if count > 0}
     if held and precision:
         at = spent(held, delta=(1 - 2 * precision) * delta, adjacency=adjacency, accountant=accountant)
         names = ("epsilon", "epsilon_rdp", "epsilon_exact", "epsilon_tight")
         values = {name: value for name in names if (value := getattr(at, name)) is not None}
         return replace(at, delta=delta, **{name: value + 2 * precision for name, value in values.items()})
-    exact = _exact(held, delta, relation)
-    if held:
-        epsilon_rdp, order = _by_rdp(held, delta, relation)
-    else:
-        epsilon_rdp, order = 0.0, None
+    exact = _exact(held, delta, adjacency)
+    epsilon_rdp, order = _by_rdp(held, delta, adjacency) if held else (0.0, None)
     tight = _tight(held, delta, exact, epsilon_rdp) if accountant == "tight" else None
     return PrivacySpent(
         epsilon=next(value for value in (exact, tight, epsilon_rdp) if value is not None),
         delta=delta,
         order=order,
-        adjacency=relation,
+        adjacency=adjacency,
         accountant=accountant,
         epsilon_rdp=epsilon_rdp,
         epsilon_exact=exact,
@@ -115,18 +119,9 @@ def spent(
     )
 
 
-def divergence(counts: Counts, order: float, adjacency: str = "zero_out") -> float:
-    """Return the Renyi divergence of the epochs in `counts` at `order` under `adjacency`, in nats."""
-    relation = as_adjacency(adjacency)
-    if relation == "zero_out":
-        return _sum(counts.items(), order)
-    plain, sparse = _split(counts)
-    through = replace_divergence(lambda a: _sum(sparse, a), order) if sparse else 0.0
-    return through + _plain_replace(plain, order)
-
-
-def check_accountant(accountant: str, adjacency: str = "zero_out") -> None:
-    """Raise `SettingError` for an unknown accountant, `NotCoveredError` for "tight" under replacement."""
+def check_accountant(accountant: str, adjacency: str) -> None:
+    """Raise `SettingError` for an unknown name of either, `NotCoveredError` for "tight" under replacement."""
+    check_choice("adjacency", adjacency, ADJACENCIES)
     check_choice("accountant", accountant, ACCOUNTANTS)
     if accountant == "tight" and adjacency == "replace":
         raise NotCoveredError(
@@ -135,13 +130,21 @@ def check_accountant(accountant: str, adjacency: str = "zero_out") -> None:
         )
 
 
-def as_adjacency(name: str) -> Adjacency:
-    """Return `name` as an `Adjacency`. Raises `SettingError` unless it is zero_out or replace."""
-    check_choice("adjacency", name, ADJACENCIES)
-    return "zero_out" if name == "zero_out" else "replace"
+def renyi_curve(counts: Counts, factor: float = 1.0) -> Curve:
+    """Return the Renyi divergence of the epochs in `counts` under zero-out adjacency, times `factor`, by order."""
+    return lambda order: factor * math.fsum(count * rdp(event, order) for event, count in counts.items())
 
 
-def _exact(counts: Counts, delta: float, adjacency: Adjacency) -> float | None:
+def divergence(counts: Counts, order: float, adjacency: str = "zero_out") -> float:
+    """Return the Renyi divergence of the epochs in `counts` at `order` under `adjacency`, in nats."""
+    check_choice("adjacency", adjacency, ADJACENCIES)
+    if adjacency == "zero_out":
+        return renyi_curve(counts)(order)
+    sparse, plain = _replaced(counts)
+    return (replace_divergence(sparse, order) if sparse else 0.0) + plain(order)
+
+
+def _exact(counts: Counts, delta: float, adjacency: str) -> float | None:
     """Epsilon of the one Gaussian that unsparsified epochs compose to; None if one is sparsified."""
     if any(event.keep_probability < 1 for event in counts):
         return None
@@ -161,32 +164,72 @@ def _tight(counts: Counts, delta: float, exact: float | None, epsilon_rdp: float
             "epochs, use accountant=rdp."
         )
     ((event, epochs),) = counts.items()
-    return tight_epsilon(event, epochs, delta, epsilon_rdp)
+    return min(quadratic_variation_epsilon(event, epochs, delta, worth=epsilon_rdp), epsilon_rdp)
 
 
-def _by_rdp(counts: Counts, delta: float, adjacency: Adjacency) -> tuple[float, float | None]:
-    plain, sparse = _split(counts)
+def _by_rdp(counts: Counts, delta: float, adjacency: str) -> tuple[float, float | None]:
     if adjacency == "zero_out":
-        return best_order(lambda a: _sum(counts.items(), a), delta)
-    if not sparse:
-        return best_order(lambda a: _plain_replace(plain, a), delta)
-    return best_replace_order(lambda a: _sum(sparse, a), lambda a: _plain_replace(plain, a), delta)
+        return best_order(renyi_curve(counts), delta)
+    sparse, plain = _replaced(counts)
+    return best_replace_order(sparse, plain, delta) if sparse else best_order(plain, delta)
 
 
-Pairs = Iterable[tuple[EpochEvent, int]]
+def _replaced(counts: Counts) -> tuple[Curve | None, Curve]:
+    """(zero-out curve of the sparsified epochs, None for none; curve of the others under replacement).
+
+    Two vectors within Delta_2 of 0 are within 2 Delta_2 of each other: four times a Gaussian's divergence.
+    """
+    sparse = {event: count for event, count in counts.items() if event.keep_probability < 1}
+    plain = {event: count for event, count in counts.items() if event.keep_probability == 1}
+    return renyi_curve(sparse) if sparse else None, renyi_curve(plain, 4)
 
 
-def _split(counts: Counts) -> tuple[list[tuple[EpochEvent, int]], list[tuple[EpochEvent, int]]]:
-    """(epochs that keep every coordinate, sparsified epochs)."""
-    plain = [(event, count) for event, count in counts.items() if event.keep_probability == 1]
-    sparse = [(event, count) for event, count in counts.items() if event.keep_probability < 1]
-    return plain, sparse
+@dataclass(frozen=True)
+class Ledger:
+    """The started epochs of one run, in order, append-only; what a run has spent follows from it alone.
 
+    Check before an epoch begins, record when its first round is released; an epoch that has begun counts whole.
+    """
 
-def _sum(pairs: Pairs, order: float) -> float:
-    return math.fsum(count * rdp(event, order) for event, count in pairs)
+    entries: tuple[EpochEvent, ...] = ()
 
+    def record(self, event: EpochEvent) -> "Ledger":
+        """Return the ledger with one more started epoch; this one is left as it was."""
+        return Ledger((*self.entries, event))
 
-def _plain_replace(pairs: Pairs, order: float) -> float:
-    """Two vectors within Delta_2 of 0 are within 2 Delta_2 of each other: four times the divergence."""
-    return 4 * _sum(pairs, order)
+    def spent(self, **terms: Any) -> PrivacySpent:
+        """Return what the recorded epochs cost together; `terms`, claims and errors as in `privacy_spent`."""
+        return spent(Counter(self.entries), **terms)
+
+    def check_next(self, event: EpochEvent, max_epsilon: float, **terms: Any) -> PrivacySpent:
+        """Return what would be spent with one more epoch, if that is within `max_epsilon`; `terms` as in `spent`.
+
+        Raises `PrivacyBudgetExhausted` otherwise, so that the epoch never begins.
+        """
+        check_positive("max_epsilon", max_epsilon)
+        after = self.record(event).spent(**terms)
+        if after.epsilon > max_epsilon:
+            before = self.spent(**terms)
+            raise PrivacyBudgetExhausted(
+                f"epoch {len(self.entries) + 1} would bring epsilon from {rounded_up(before.epsilon)} to "
+                f"{rounded_up(after.epsilon)} at delta={rounded_up(after.delta)} (one client, {after.adjacency}), above "
+                f"max_epsilon={max_epsilon:g}; it is not started."
+            )
+        return after
+
+    def to_json(self) -> str:
+        """Return the ledger as one JSON document; floats keep every bit."""
+        return json.dumps({"format": FORMAT, "entries": [asdict(event) for event in self.entries]})
+
+    @staticmethod
+    def from_json(text: str) -> "Ledger":
+        """Return the ledger that `to_json` wrote; raises `DataError` for anything else."""
+        try:
+            document = json.loads(text)
+            if document["format"] != FORMAT:
+                raise ValueError(f"its format is {document['format']!r}, not {FORMAT!r}")
+            return Ledger(tuple(EpochEvent(**entry) for entry in document["entries"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(
+                f"the ledger cannot be read: {error}. It must be what Ledger.to_json wrote."
+            ) from error

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from fedmf.accounting.conversion import least_by_logarithm
+from fedmf.accounting.conversion import least
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_epsilon
 from fedmf.accounting.quadratic_variation import (
@@ -46,38 +46,27 @@ LOWEST = -1e300  # in the place of log 0
 REMEMBERED = 1024
 
 
-def tight_epsilon(event: EpochEvent, epochs: int, delta: float, epsilon_rdp: float) -> float:
-    """Return min(RDP, A, B, C) for `epochs` >= 1 equal epochs, given RDP's; the exact Gaussian at gamma = 1.
-
-    Both directions of zero-out adjacency, adaptive streams, one participation an epoch, fresh secret masks.
-    Where the bound is not finite, or out of the range of its arithmetic, it is RDP's.
-    """
-    if event.noise_multiplier == 0:
-        return math.inf
-    if event.keep_probability == 1:
-        return gaussian_epsilon(math.sqrt(epochs) / event.noise_multiplier, delta)
-    found = quadratic_variation_epsilon(event, epochs, delta, worth=epsilon_rdp)
-    return found if found < epsilon_rdp else epsilon_rdp
-
-
 @lru_cache(maxsize=REMEMBERED)  # planners and runs ask again and again
 def quadratic_variation_epsilon(
     event: EpochEvent, epochs: int, delta: float, *, worth: float = math.inf
 ) -> float:
-    """Return min(A, B, C) in nats for gamma < 1, infinite where there is none; claims as in `tight_epsilon`.
+    """Return min(A, B, C) of `epochs` >= 1 equal epochs in nats, for gamma < 1.
 
-    `worth`: what is far above this is not searched further.
+    Both directions of zero-out adjacency, adaptive streams, one participation an epoch, fresh secret masks. Infinite
+    where the bound is not finite, or out of the range of its arithmetic. `worth`: what is far above this is not
+    searched further.
     """
+    if event.noise_multiplier == 0:
+        return math.inf
     setting = make_setting(event, epochs)
     total = setting.coordinates * setting.tau
     if not (0 < setting.tau <= LARGEST_TAU and total < LARGEST_EPSILON and delta > SMALLEST_DELTA):
         return math.inf
     best = certified_gaussian_epsilon(total, delta)
-    for parameters in _choices(setting, delta, min(worth, best)):
-        found = certified_epsilon(setting, parameters, delta)
-        if found < best:
-            best = found
-    return best
+    found = (
+        certified_epsilon(setting, chosen, delta) for chosen in _choices(setting, delta, min(worth, best))
+    )
+    return min([best, *found])
 
 
 def make_setting(event: EpochEvent, epochs: int) -> Setting:
@@ -91,21 +80,15 @@ def make_setting(event: EpochEvent, epochs: int) -> Setting:
 
 
 def _choices(setting: Setting, delta: float, worth: float) -> list[Parameters]:
-    """The best parameters of (A) and of (C), as far as either promises an epsilon below `worth`."""
-    candidates = [_best(_Family(setting, None), delta, worth)]
-    stopped = [_best(family, delta, worth) for family in _stopped_families(setting, delta)]
-    candidates.append(min(stopped, key=lambda pair: pair[0]))
+    """The best parameters of (A), and of (C) with stops that make n pi a small share of delta, if either is `worth` it."""
+    stops = sorted({_stop_of(setting, share * delta) for share in HIT_SHARES})
+    found = [_best(_Family(setting, None), delta, worth)]
+    found.append(
+        min((_best(_Family(setting, stop), delta, worth) for stop in stops), key=lambda pair: pair[0])
+    )
     return [
-        parameters
-        for epsilon, parameters in candidates
-        if parameters is not None and epsilon < worth * PROMISING
+        parameters for epsilon, parameters in found if parameters is not None and epsilon < worth * PROMISING
     ]
-
-
-def _stopped_families(setting: Setting, delta: float) -> list["_Family"]:
-    """Formula (C) with the stops that make n pi a small share of delta."""
-    stops = {_stop_of(setting, share * delta) for share in HIT_SHARES}
-    return [_Family(setting, stop) for stop in sorted(stops)]
 
 
 def _stop_of(setting: Setting, hits: float) -> float:
@@ -138,9 +121,7 @@ def _best(family: "_Family", delta: float, worth: float) -> tuple[float, Paramet
         return math.inf, None
     i = SHARES.index(share)
     low, high = SHARES[min(i + 1, len(SHARES) - 1)], SHARES[max(i - 1, 0)]
-    epsilon, share = min(
-        (epsilon, share), least_by_logarithm(epsilon_of, low, high, tolerance=SHARE_TOLERANCE)
-    )
+    epsilon, share = min((epsilon, share), least(epsilon_of, low, high, tolerance=SHARE_TOLERANCE))
     tail = share * free
     return epsilon, Parameters(family.least_squared_mu(tail)[1], tail, family.stop)
 

@@ -6,7 +6,8 @@ import pytest
 
 from crashes import cut
 from experiments.settings.experiment import build
-from fedmf.accounting import linf_event, privacy_spent
+from fedmf.accounting import privacy_spent
+from plans import linf_event
 from runs import assert_equal, composed, metrics, run
 
 pytestmark = pytest.mark.long

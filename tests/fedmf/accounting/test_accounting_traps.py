@@ -7,8 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmf.accounting import EpochEvent, Ledger, privacy_spent, rdp, rdp_curve, resolve_linf_ratio
+import fedmf.accounting
+from fedmf.accounting import (
+    EpochEvent,
+    Ledger,
+    check_mask,
+    check_weighting,
+    privacy_spent,
+    rdp,
+    rdp_per_coordinate,
+    resolve_linf_ratio,
+)
+from fedmf.accounting.caveats import NOT_PROVED
 from fedmf.accounting.conversion import GRID, best_order
+from fedmf.errors import NotCoveredError, SettingError
 from fedmf.mechanisms import prefix_sum
 from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, rounded_with_cost, tables_of
 
@@ -51,8 +63,7 @@ def test_cancellation_at_tiny_keep_probability_and_signal():
     assert len(rows) == 2
     for row in rows:
         event = EpochEvent(row["sigma"] / row["kappa2"], row["gamma"], row["kappainf"] / row["kappa2"])
-        for form in ("floor", "ratio"):
-            assert rdp(event, row["alpha"], form) == pytest.approx(float(row[form]), rel=1e-9, abs=0)
+        assert rdp(event, row["alpha"]) == pytest.approx(float(row["floor"]), rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("order", [1.5, 2.5, 30.25])
@@ -92,7 +103,7 @@ def test_k_below_one_is_clamped():
     assert resolve_linf_ratio(1.7, None, None) == 1.0
     event = EpochEvent(0.5, 0.5, 1.0)
     assert event.ratio == 1.0
-    assert rdp(event, 2.0) == rdp(event, 2.0, "ratio") > 0
+    assert rdp(event, 2.0) == rdp_per_coordinate(2.0, 4.0, 0.5) > 0
     just_below = EpochEvent(0.5, 0.5, math.nextafter(1.0, 0.0))
     assert just_below.ratio >= 1
     assert rdp(just_below, 2.0) == pytest.approx(rdp(event, 2.0), rel=1e-12, abs=0)
@@ -107,7 +118,7 @@ def test_epoch_count_a_partial_epoch_counts_whole():
 
 def test_not_a_number_at_a_high_order_is_never_the_minimum():
     event = EpochEvent(0.1, 1e-3, 1e-3)  # K = 10^6
-    curve = rdp_curve(event, GRID)
+    curve = [rdp(event, order) for order in GRID]
     assert not np.isnan(curve).any()
     assert (np.diff(curve) >= 0).all()
 
@@ -134,3 +145,23 @@ def test_sparsification_is_never_free_and_never_better_than_its_gaussian():
     assert values == sorted(values)
     assert values[0] == pytest.approx(values[2], rel=1e-3, abs=0)
     assert rdp(EpochEvent(5.0, 0.01, 0.006), 6.0) < values[0] / 9000
+
+
+@pytest.mark.parametrize(
+    ("what", "check", "covered"),
+    [("mask", check_mask, "bernoulli"), ("weighting", check_weighting, "uniform")],
+)
+def test_what_the_theorem_does_not_cover_is_refused_with_the_reason(what, check, covered):
+    check(covered)
+    for kind, reason in NOT_PROVED[what].items():
+        if kind != covered:
+            with pytest.raises(NotCoveredError, match=f"use '{covered}'") as caught:
+                check(kind)
+            assert reason in str(caught.value)
+    with pytest.raises(SettingError, match=what):
+        check("loss")
+
+
+def test_every_public_name_exists():
+    assert len(set(fedmf.accounting.__all__)) == len(fedmf.accounting.__all__)
+    assert all(hasattr(fedmf.accounting, name) for name in fedmf.accounting.__all__)

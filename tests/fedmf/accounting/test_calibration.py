@@ -9,7 +9,6 @@ import pytest
 from fedmf.accounting import (
     EpochEvent,
     calibrate_noise_multiplier,
-    linf_ratio,
     mean_noise_std,
     most_epochs,
     privacy_spent,
@@ -18,7 +17,7 @@ from fedmf.accounting import (
     smallest_keep_probability,
 )
 from fedmf.accounting.calibration import solve_noise_multiplier
-from fedmf.accounting.moments import log_moment
+from fedmf.accounting.renyi import log_moment
 from fedmf.errors import NotCoveredError, SettingError
 
 ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
@@ -86,6 +85,11 @@ def test_impossible_targets_are_refused():
         calibrate_noise_multiplier(**good, accountant="tight", adjacency="replace")
     with pytest.raises(SettingError, match="no noise multiplier"):
         calibrate_noise_multiplier(**{**good, "epsilon": 1e-9, "delta": 1e-12})
+    for epsilon in (1e-12, 1e-15, 1e-300):  # beyond the largest wherever the search starts
+        with pytest.raises(SettingError, match=r"no noise multiplier below 1e\+12"):
+            calibrate_noise_multiplier(
+                epsilon=epsilon, delta=1e-300, keep_probability=1.0, linf_over_l2=1.0, epochs=1
+            )
 
 
 def test_the_largest_saving_stays_within_its_limit_and_less_would_not():
@@ -119,27 +123,16 @@ def test_most_epochs_is_the_last_that_fits(adjacency):
     assert found >= 1
     assert privacy_spent(event, found, delta=1e-5, adjacency=adjacency).epsilon <= 9
     assert privacy_spent(event, found + 1, delta=1e-5, adjacency=adjacency).epsilon > 9
-
-
-def test_no_epoch_fits_a_budget_below_the_first():
-    assert most_epochs(EpochEvent(0.05, 0.01, 0.006), max_epsilon=0.01, delta=1e-5) == 0
+    assert most_epochs(event, max_epsilon=0.01, delta=1e-5, adjacency=adjacency) == 0
     with pytest.raises(SettingError, match="fit"):
-        most_epochs(EpochEvent(1e11, 0.01, 0.006), max_epsilon=5.0, delta=1e-5)
+        most_epochs(EpochEvent(1e11, 0.01, 0.006), max_epsilon=5.0, delta=1e-5, adjacency=adjacency)
 
 
 def test_the_default_infinity_norm_is_the_formula_and_at_most_one():
-    assert linf_ratio(2**20, 100) == pytest.approx(0.005935076377073027, rel=1e-12)
-    assert linf_ratio(10**6, 100) == linf_ratio(2**20, 100)  # padded
-    assert linf_ratio(4, 10**6) == 1.0
-    assert linf_ratio(10**6, 100, "identity") == 1.0
+    assert resolve_linf_ratio(None, 2**20, 100) == pytest.approx(0.005935076377073027, rel=1e-12)
+    assert resolve_linf_ratio(None, 10**6, 100) == resolve_linf_ratio(None, 2**20, 100)  # padded
+    assert resolve_linf_ratio(None, 4, 10**6) == 1.0
+    assert resolve_linf_ratio(None, 10**6, 100, rotation="identity") == 1.0
     assert resolve_linf_ratio(3.0, None, None) == 1.0
     with pytest.raises(SettingError, match="cohort_size"):
         resolve_linf_ratio(None, 1000, None)
-
-
-@pytest.mark.parametrize("epsilon", [1e-12, 1e-15, 1e-300])
-def test_a_target_beyond_the_largest_noise_multiplier_is_refused_wherever_the_search_starts(epsilon):
-    with pytest.raises(SettingError, match="no noise multiplier below 1e\\+12"):
-        calibrate_noise_multiplier(
-            epsilon=epsilon, delta=1e-300, keep_probability=1.0, linf_over_l2=1.0, epochs=1
-        )

@@ -1,4 +1,4 @@
-"""L_inf-CSGM: epsilon from the L-infinity bound alone, against brute force and numbers of forty digits."""
+"""L_inf-CSGM, epsilon from the L-infinity bound alone: against brute force, in plans and in statements."""
 
 import itertools
 import math
@@ -6,16 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from fedmf.accounting import (
-    EpochEvent,
-    counted_radius,
-    counted_ratio,
-    gaussian_epsilon,
-    linf_event,
-    privacy_spent,
-    rdp,
-)
+from fedmf.accounting import EpochEvent, gaussian_epsilon, privacy_spent, rdp
+from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import SettingError
+from fedmf.outlook import noise_of_run
+from plans import KEY, linf_event, small_plan
+from server.state import first_state, make_release
 
 # (order, gamma, kappa_inf / sigma, f of one coordinate), by arithmetic of fifty digits.
 ONE_COORDINATE = [
@@ -87,22 +83,91 @@ def test_at_equal_noise_it_costs_more_than_both_bounds_together() -> None:
     assert rdp(counted, 8.0) == pytest.approx(1024 / 36 * rdp(both, 8.0), rel=1e-9)
 
 
+BASELINE = {"geometry": "linf", "family": "independent", "keep_probability": 0.1, "delta": 1e-4}
+
+
+@pytest.mark.parametrize("value_type", ["float32", "int8"])
+@pytest.mark.parametrize(("rotation", "coordinates"), [("hadamard", 64), ("identity", 50)])
+@pytest.mark.parametrize("family", ["independent", "binary_tree"])
+def test_sigma_over_the_bound_of_a_coordinate_is_what_the_mechanism_costs(
+    family: str, rotation: str, coordinates: int, value_type: str
+) -> None:
+    """A mask chooses from the padded coordinates, each of which may be at the bound; so many compose."""
+    plan = small_plan(**{**BASELINE, "family": family}, epsilon=2.0, noise_multiplier=None, rotation=rotation,
+                      value_type=value_type, linf_norm=0.3, l2_norm=0.9)  # fmt: skip
+    sensitivity = plan.factorization.epochs[0].sensitivity
+    event = linf_event(
+        noise_over_linf=plan.sigma / (sensitivity * 0.3), keep_probability=0.1, coordinates=coordinates
+    )
+    spent = privacy_spent(event, 2, delta=1e-4)
+    assert spent.epsilon == pytest.approx(2.0, rel=1e-6)
+    assert plan.spent().epsilon == pytest.approx(spent.epsilon, rel=1e-9)
+    assert plan.spent().epsilon <= 2.0
+    assert plan.start_epoch(first_state(plan, np.zeros(50, "f4"), KEY).ledger).entries[0] == plan.epoch_event
+
+
+def test_the_released_noise_is_as_large_as_the_statement_says() -> None:
+    plan = small_plan(**BASELINE, noise_multiplier=2.0, dimension=4096, linf_norm=0.1)
+    state = first_state(plan, np.zeros(4096, "f4"), KEY)
+    noise = make_release(plan, state, np.zeros(plan.rotation.padded), [])[0].noisy_sum
+    stated = write_statement(plan, Conduct(epochs=1, reproducible=False)).sigma
+    assert stated == pytest.approx(2.0 * 0.1 * 64)
+    # Of 4096 numbers the standard deviation is within 5 of its own deviations, 1/sqrt(8192) each.
+    assert np.std(noise) == pytest.approx(stated, rel=5 / math.sqrt(8192))
+
+
 def test_the_radius_counted_is_that_of_all_coordinates_at_the_bound() -> None:
-    bounds = {"l2_radius": 2.0, "linf_norm": 0.25, "coordinates": 1024}
-    assert counted_radius("l2", **bounds) == 2.0
-    assert counted_radius("linf", **bounds) == np.linalg.norm(np.full(1024, 0.25)) == 8.0
-    assert counted_ratio("l2", linf_over_l2=0.125, coordinates=1024) == 0.125
-    assert counted_ratio("linf", linf_over_l2=0.125, coordinates=1024) == 0.25 / 8.0
-    assert counted_radius("linf", l2_radius=2.0, linf_norm=None, coordinates=9) is None
-    assert counted_radius("l2", l2_radius=None, linf_norm=None, coordinates=9) is None
+    given = {"l2_norm": 2.0, "linf_norm": 0.25, "dimension": 1024}
+    assert (small_plan(**given).counted_radius, small_plan(**given).linf_over_l2) == (2.0, 0.125)
+    counted = small_plan(**given, geometry="linf")
+    assert counted.counted_radius == np.linalg.norm(np.full(1024, 0.25)) == 8.0
+    assert counted.linf_over_l2 == 0.25 / 8.0
+    for geometry in ("l2", "linf"):
+        assert small_plan(l2_norm=None, noise_multiplier=0.0, geometry=geometry).counted_radius is None
 
 
-def test_what_is_no_geometry_or_no_mechanism_is_refused() -> None:
+def test_what_clients_enforce_and_send_is_the_same_and_only_the_noise_is_more() -> None:
+    plain, counted = (small_plan(**{**BASELINE, "geometry": geometry}) for geometry in ("l2", "linf"))
+    assert plain.client_plan == counted.client_plan
+    assert plain.bounds == counted.bounds
+    assert (plain.denominator, plain.value_bytes) == (counted.denominator, counted.value_bytes)
+    assert counted.sigma > plain.sigma
+
+
+def test_noise_over_signal_counts_the_larger_noise() -> None:
+    """At one sigma both runs have the same noise in the model."""
+    plain = small_plan(**{**BASELINE, "geometry": "l2"}, noise_multiplier=1.0)
+    counted = small_plan(**BASELINE)
+    counted = counted.with_noise_multiplier(plain.sigma / counted.with_noise_multiplier(1.0).sigma)
+    assert counted.sigma == pytest.approx(plain.sigma, rel=1e-12)
+    assert counted.noise_multiplier < plain.noise_multiplier
+    assert noise_of_run(counted) == pytest.approx(noise_of_run(plain), rel=1e-9)
+
+
+def test_the_statement_says_that_the_linf_bound_alone_counts_and_what_sigma_is_relative_to() -> None:
+    plan = small_plan(**BASELINE, l2_norm=0.9, linf_norm=0.3)
+    said = write_statement(plan, Conduct(epochs=2, reproducible=False))
+    assert (said.geometry, said.coordinates, said.l2_norm, said.linf_norm) == ("linf", 64, 0.9, 0.3)
+    assert said.ratio == pytest.approx(64)
+    assert said.sigma == pytest.approx(said.noise_multiplier * math.sqrt(64) * 0.3)
+    text = said.paragraph()
+    for words in ("from the L-infinity bound alone: all 64 coordinates", "an L2 norm of 2.4", "L_inf-CSGM"):
+        assert words in text, words
+    for changes in ({"geometry": "l2"}, {"noise_multiplier": 0.0}):
+        other = write_statement(small_plan(**{**BASELINE, **changes}), Conduct(epochs=2, reproducible=False))
+        assert "L-infinity bound alone" not in other.paragraph()
+
+
+def test_an_unknown_geometry_is_refused() -> None:
     with pytest.raises(SettingError, match="geometry is 'l1'; it must be one of l2, linf"):
-        counted_radius("l1", l2_radius=1.0, linf_norm=1.0, coordinates=2)
-    with pytest.raises(SettingError, match="geometry is 'l1'"):
-        counted_ratio("l1", linf_over_l2=1.0, coordinates=2)
-    with pytest.raises(SettingError, match="coordinates is 0"):
-        linf_event(noise_over_linf=1.0, keep_probability=0.1, coordinates=0)
-    with pytest.raises(SettingError, match="noise_over_linf is -1"):
-        linf_event(noise_over_linf=-1, keep_probability=0.1, coordinates=2)
+        small_plan(geometry="l1")
+
+
+def test_epochs_of_one_round_are_an_event_a_round() -> None:
+    """L2-CSGM without epochs: a client may be in every cohort, so every round counts for it."""
+    plan = small_plan(family="independent", rounds_per_epoch=1, epochs=9, keep_probability=0.1, linf_norm=0.2)
+    assert plan.sigma == plan.noise_multiplier
+    spent = privacy_spent(plan.epoch_event, 9, delta=1e-5, precision=plan.precision)
+    assert plan.spent() == spent
+    text = write_statement(plan, Conduct(epochs=9, reproducible=False)).paragraph()
+    assert "9 of 9 planned epochs started, each of 1 round with 3 of 12 clients" in text

@@ -1,5 +1,6 @@
-"""The Renyi curve of one epoch against the oracle, dp-accounting, and brute force over splits."""
+"""The Renyi curve of one epoch against oracles, dp-accounting, and brute force over splits; the moments that it is made of."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -9,8 +10,11 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 from scipy.integrate import quad
+from scipy.special import gammaln
 
-from fedmf.accounting import EpochEvent, rdp, rdp_curve, rdp_per_coordinate
+from fedmf.accounting import EpochEvent, rdp, rdp_per_coordinate
+from fedmf.accounting.quadratic_variation import log_expm1
+from fedmf.accounting.renyi import TWO_BUMPS, log_moment, log_moment_integral
 from fedmf.errors import SettingError
 
 ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
@@ -20,10 +24,19 @@ def release(row):
     return EpochEvent(row["sigma"] / row["kappa2"], row["gamma"], min(1.0, row["kappainf"] / row["kappa2"]))
 
 
-@pytest.mark.parametrize("form", ["floor", "ratio"])
+def papers_form(event, order):
+    """K f_a(t), as the paper has it: above the floor form, and equal at an integer K."""
+    return event.ratio * rdp_per_coordinate(
+        order, event.linf_over_l2**2 / event.noise_multiplier**2, event.keep_probability
+    )
+
+
 @pytest.mark.parametrize("row", ORACLE["rdp_epoch"])
-def test_curve_matches_the_oracle(row, form):
-    assert rdp(release(row), row["alpha"], form) == pytest.approx(float(row[form]), rel=1e-9, abs=0)
+def test_curve_and_the_papers_form_match_the_oracle(row):
+    event, order = release(row), row["alpha"]
+    assert rdp(event, order) == pytest.approx(float(row["floor"]), rel=1e-9, abs=0)
+    if event.keep_probability < 1:
+        assert papers_form(event, order) == pytest.approx(float(row["ratio"]), rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("gamma", [1e-5, 1e-2, 0.5, 0.99])
@@ -55,7 +68,7 @@ def test_the_worst_split_reaches_the_floor_form():
     whole, rest = 0.55**2 / 0.81, (1 - 3 * 0.55**2) / 0.81
     expected = 3 * rdp_per_coordinate(4.4, whole, 0.2) + rdp_per_coordinate(4.4, rest, 0.2)
     assert rdp(event, 4.4) == pytest.approx(expected, rel=1e-13, abs=0)
-    assert rdp(event, 4.4, "ratio") > rdp(event, 4.4) * (1 + 1e-6)
+    assert papers_form(event, 4.4) > rdp(event, 4.4) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("order", [1.2, 2.0, 5.5])
@@ -83,18 +96,9 @@ def test_keep_probability_near_one_tends_to_the_gaussian_curve(order):
     assert rdp(EpochEvent(0.7, 1 - 1e-12, 0.3), order) == pytest.approx(order / (2 * 0.49), rel=1e-9, abs=0)
 
 
-def test_ratio_form_is_above_floor_form_and_equal_at_integer_k():
-    assert rdp(EpochEvent(0.3, 0.1, 0.5), 3.3, "ratio") == pytest.approx(
-        rdp(EpochEvent(0.3, 0.1, 0.5), 3.3), rel=1e-12, abs=0
-    )
-    assert rdp(EpochEvent(0.3, 0.1, 0.6), 3.3, "ratio") > rdp(EpochEvent(0.3, 0.1, 0.6), 3.3)
-
-
 def test_curve_grows_with_order_signal_and_keep_probability():
     event = EpochEvent(0.05, 0.01, 0.01)
-    curve = rdp_curve(event, [1.1, 1.5, 2, 3.7, 20, 300.5])
-    assert curve.shape == (6,)
-    assert (np.diff(curve) > 0).all()
+    assert (np.diff([rdp(event, order) for order in (1.1, 1.5, 2, 3.7, 20, 300.5)]) > 0).all()
     assert rdp(EpochEvent(0.06, 0.01, 0.01), 4.5) < rdp(event, 4.5)
     assert rdp(EpochEvent(0.05, 0.02, 0.01), 4.5) > rdp(event, 4.5)
     assert rdp(EpochEvent(0.05, 0.01, 0.02), 4.5) > rdp(event, 4.5)
@@ -103,8 +107,7 @@ def test_curve_grows_with_order_signal_and_keep_probability():
 def test_every_k_times_a_ulp_leaves_a_remainder_that_is_not_negative():
     for k in range(1, 2000):
         event = EpochEvent(0.5, 0.1, 1 / math.sqrt(k))
-        floor, ratio = rdp(event, 2.0), rdp(event, 2.0, "ratio")
-        assert floor == pytest.approx(ratio, rel=1e-10, abs=0)
+        assert rdp(event, 2.0) == pytest.approx(papers_form(event, 2.0), rel=1e-10, abs=0)
 
 
 def test_no_noise_is_infinite_at_every_order():
@@ -126,11 +129,6 @@ def test_orders_of_one_and_below_are_refused(order):
         rdp(EpochEvent(1.0, 0.1, 0.5), order)
 
 
-def test_an_unknown_form_is_refused():
-    with pytest.raises(SettingError, match="form is 'paper'"):
-        rdp(EpochEvent(1.0, 0.1, 0.5), 2.0, "paper")
-
-
 @pytest.mark.parametrize(
     "values",
     [(-0.1, 0.5, 0.5), (math.nan, 0.5, 0.5), (1, 0.0, 0.5), (1, 1.1, 0.5), (1, 0.5, 0), (1, 0.5, 1.01)],
@@ -140,9 +138,127 @@ def test_impossible_events_are_refused(values):
         EpochEvent(*values)
 
 
-def test_a_curve_is_of_the_form_that_was_asked_for():
-    event, orders = EpochEvent(0.5, 0.1, 0.45), [1.5, 2.0, 7.25]
-    curves = {form: rdp_curve(event, orders, form) for form in ("floor", "ratio")}
-    for form, curve in curves.items():
-        assert curve.tolist() == [rdp(event, order, form) for order in orders]
-    assert (curves["floor"] < curves["ratio"]).all()
+# (order, sqrt(t), gamma, log F), by 40-digit quadrature of (1 + y)^a - 1 - a y.
+GOLDEN = [
+    (1.05, 0.3, 0.01, 2.469810164070482e-07),
+    (2.5, 0.0001, 1e-05, 1.8750000093750942e-18),
+    (6.4668, 0.1187, 0.01, 2.509751841382392e-05),
+    (33.3, 0.02, 0.0001, 2.1516129878153946e-09),
+    (1.5, 10.0, 1e-05, 20.230611804181287),
+    (7.75, 5.0, 0.3, 644.575460766474),
+    (300.5, 0.05, 0.001, 0.00011272466204068281),
+    (1 + 2**-20, 0.5, 0.1, 1.3171358147077141e-9),
+    (1 + 2**-30, 3.0, 0.001, 3.1355603288919629e-13),
+    (1 + 2**-20, 10.0, 1e-5, 3.5751479035522136e-10),
+    (1 + 2**-20, 120.0, 0.001, 6.8824798251007744e-6),
+    (1 + 2**-11, 150.0, 1e-5, 0.0024102047831325059),
+]
+
+
+def finite_sum(order, t, gamma):
+    """log F of an integer order: F = 1 + sum_{l=2}^a binom(a,l) (1-gamma)^(a-l) gamma^l (e^{(l^2-l) t/2} - 1)."""
+    count = np.arange(2.0, order + 1)
+    log_binomial = gammaln(order + 1) - gammaln(count + 1) - gammaln(order - count + 1)
+    exponent = (count * count - count) * t / 2
+    logs = log_binomial + (order - count) * math.log1p(-gamma) + count * math.log(gamma) + log_expm1(exponent)
+    return float(np.logaddexp(0.0, np.logaddexp.reduce(logs)))
+
+
+def twin(order, t, gamma):
+    """F by adaptive quadrature of its definition: slow, obvious, good to 1e-9 where F is far from 1."""
+    root = math.sqrt(t)
+
+    def integrand(x):
+        return (
+            (1 + gamma * math.expm1(root * x - t / 2)) ** order
+            * math.exp(-x * x / 2)
+            / math.sqrt(2 * math.pi)
+        )
+
+    return math.log(quad(integrand, -12, order * root + 12, limit=400, epsabs=0, epsrel=1e-12)[0])
+
+
+@pytest.mark.parametrize(
+    ("order", "root", "gamma"),
+    [(1.5, 1.0, 0.5), (3.25, 0.7, 0.2), (6.5, 1.3, 0.9), (1.1, 4.0, 0.5), (12.5, 0.9, 0.05), (2.0, 2.0, 0.3)],
+)
+def test_the_integral_is_the_definition(order, root, gamma):
+    assert log_moment(order, root**2, gamma) == pytest.approx(twin(order, root**2, gamma), rel=1e-9, abs=0)
+
+
+def test_the_integral_agrees_with_the_finite_sum_at_integers_from_tiny_to_huge_signals():
+    rng = np.random.default_rng(1)
+    cases = [
+        (int(rng.integers(2, 257)), 10 ** rng.uniform(-8, 4), 10 ** rng.uniform(-5, -1e-4))
+        for _ in range(400)
+    ]
+    extreme = itertools.product(
+        (2, 7, 100), (1e-8, 0.01, 9.0, 64.0, 2500.0, 1e4), (1e-60, 1e-12, 1 - 1e-6, 1 - 1e-12)
+    )
+    for order, t, gamma in itertools.chain(cases, extreme):
+        expected = finite_sum(order, t, gamma)
+        assert log_moment_integral(order, t, gamma) == pytest.approx(expected, rel=1e-11, abs=0)
+
+
+@pytest.mark.parametrize(("order", "root", "gamma", "value"), GOLDEN)
+def test_fractional_orders_match_forty_digits(order, root, gamma, value):
+    assert log_moment(order, root**2, gamma) == pytest.approx(value, rel=1e-11, abs=0)
+
+
+@pytest.mark.parametrize("order", [1.3, 2.0, 5.5, 40.0])
+@pytest.mark.parametrize("gamma", [1e-4, 0.05, 0.7])
+def test_f_is_convex_increasing_and_zero_at_zero(order, gamma):
+    t = np.linspace(0, 3, 31)
+    f = np.array([log_moment(order, s, gamma) for s in t])
+    assert f[0] == 0
+    assert (np.diff(f) > 0).all()
+    assert (np.diff(f, 2) > -1e-13 * f[-1]).all()  # f tends to a line for large t
+    assert f[1] < f[-1] / 30 * (1 - 1e-4)
+
+
+def test_the_moment_is_log_convex_and_increasing_in_the_order():
+    orders = np.linspace(1.01, 12, 60)
+    values = np.array([log_moment(a, 0.5, 0.1) for a in orders])
+    assert (np.diff(values) > 0).all()
+    assert (np.diff(values, 2) > -1e-13).all()
+    assert (np.diff(values / (orders - 1)) > 0).all()
+
+
+def test_without_sparsification_the_moment_is_that_of_a_gaussian():
+    for order in (1.001, 2.5, 70.0):
+        assert log_moment(order, 0.3, 1.0) == pytest.approx(order * (order - 1) * 0.15, rel=1e-15)
+        assert log_moment(order, 0.3, 1 - 1e-12) == pytest.approx(log_moment(order, 0.3, 1.0), rel=1e-9)
+
+
+def test_an_infinite_signal_is_infinite_and_none_is_zero():
+    assert log_moment(3.5, math.inf, 0.1) == math.inf
+    assert log_moment(3, 1e308, 0.1) == math.inf
+    assert log_moment(3.5, 0.0, 0.1) == 0
+
+
+@pytest.mark.parametrize("order", [1.05, 2.0, 7.5])
+@pytest.mark.parametrize("gamma", [1e-5, 0.4, 0.999])
+def test_the_limit_for_large_signals_continues_the_integral(order, gamma):
+    limit = log_moment(order, TWO_BUMPS, gamma)
+    assert limit == pytest.approx(log_moment_integral(order, TWO_BUMPS, gamma), rel=1e-12, abs=0)
+
+
+def test_the_limit_for_large_signals_is_the_finite_sum_at_integers():
+    for order in (2, 5, 40):
+        for gamma in (1e-5, 0.3, 1 - 1e-9):
+            for t in (TWO_BUMPS, 1e6, 1e12):
+                expected = finite_sum(order, t, gamma)
+                assert log_moment(order, t, gamma) == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def test_small_orders_above_one_keep_their_accuracy():
+    # As a -> 1 the divergence tends to the Kullback-Leibler one, E (1 + y) log(1 + y).
+    t, gamma = 0.25, 0.1
+    root = math.sqrt(t)
+
+    def integrand(x):
+        y = gamma * math.expm1(root * x - t / 2)
+        return ((1 + y) * math.log1p(y) - y) * math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+    limit = quad(integrand, -12, 13, epsabs=0, epsrel=1e-12)[0]
+    assert log_moment(1 + 1e-6, t, gamma) / 1e-6 == pytest.approx(limit, rel=1e-5, abs=0)

@@ -1,40 +1,43 @@
-"""(epsilon, delta) of runs: conversion, the order search, the exact Gaussian and both adjacencies."""
+"""(epsilon, delta) of runs: conversion, the order search, the exact Gaussian, both adjacencies, and the ledger."""
 
+import dataclasses
+import itertools
 import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dp_accounting import dp_event
-from dp_accounting.pld import PLDAccountant
 from scipy.stats import norm
 
-from fedmf.accounting import EpochEvent, divergence, gaussian_delta, gaussian_epsilon, privacy_spent, rdp
-from fedmf.accounting.adjacency import joint_order, triangle
-from fedmf.accounting.conversion import GRID, best_order, epsilon_of_order
+from fedmf.accounting import (
+    EpochEvent,
+    Ledger,
+    divergence,
+    gaussian_delta,
+    gaussian_epsilon,
+    privacy_spent,
+    rdp,
+)
+from fedmf.accounting.conversion import GRID, best_order, epsilon_of_order, joint_order, triangle
 from fedmf.accounting.spent import spent
-from fedmf.errors import NotCoveredError, SettingError
+from fedmf.errors import DataError, NotCoveredError, PrivacyBudgetExhausted, SettingError
 
 ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
+EVENT = EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.006)
+OTHER = EpochEvent(noise_multiplier=0.08, keep_probability=0.02, linf_over_l2=0.01)
+PLAIN = EpochEvent(3.0, 1.0, 1.0)
 
 
 def release(row):
     return EpochEvent(row["sigma_over_k2"], row["gamma"], row["kinf_over_k2"])
 
 
-@pytest.mark.parametrize("form", ["floor", "ratio"])
 @pytest.mark.parametrize("row", ORACLE["epsilon"])
-def test_conversion_at_integer_orders_matches_the_oracle(row, form):
-    order = row[f"order_int_{form}"]
-    total = row["E"] * rdp(release(row), order, form)
-    assert epsilon_of_order(order, total, row["delta"]) == pytest.approx(
-        float(row[f"eps_int_{form}"]), rel=1e-9, abs=0
-    )
-
-
-@pytest.mark.parametrize("row", ORACLE["epsilon"])
-def test_epsilon_over_real_orders_matches_the_oracle(row):
+def test_epsilon_over_real_orders_and_at_integer_ones_matches_the_oracle(row):
+    order = row["order_int_floor"]
+    at_order = epsilon_of_order(order, row["E"] * rdp(release(row), order), row["delta"])
+    assert at_order == pytest.approx(float(row["eps_int_floor"]), rel=1e-9, abs=0)
     found = privacy_spent(release(row), row["E"], delta=row["delta"])
     assert found.epsilon_rdp == pytest.approx(row["eps_continuous_floor"], rel=1e-9, abs=0)
     assert found.order == pytest.approx(row["order_continuous"], rel=1e-4, abs=0)
@@ -44,7 +47,7 @@ def test_epsilon_over_real_orders_matches_the_oracle(row):
 @pytest.mark.parametrize(
     ("event", "epochs", "delta"),
     [
-        (EpochEvent(0.05, 0.01, 0.006), 1, 1e-5),
+        (EVENT, 1, 1e-5),
         (EpochEvent(0.004, 0.001, 0.003), 30, 1e-9),
         (EpochEvent(3.0, 0.2, 1.0), 5, 1e-6),
         (EpochEvent(0.5, 0.01, 0.3), 100, 1e-4),
@@ -105,20 +108,16 @@ def test_no_noise_is_infinite_and_not_private():
             assert not found.is_private
 
 
-def test_gaussian_profile_is_the_one_of_balle_and_wang():
+def test_gaussian_profile_is_the_one_of_balle_and_wang_and_epsilon_its_inverse():
     for mu, epsilon in [(0.5, 0.3), (1.0, 2.0), (4.0, 1.0), (0.05, 0.01)]:
         expected = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
         assert gaussian_delta(epsilon, mu) == pytest.approx(expected, rel=1e-9, abs=0)
-
-
-@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 5.0, 40.0])
-@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-12])
-def test_gaussian_epsilon_inverts_its_profile(mu, delta):
-    epsilon = gaussian_epsilon(mu, delta)
-    if epsilon == 0:
-        assert gaussian_delta(0.0, mu) <= delta
-    else:
-        assert gaussian_delta(epsilon, mu) == pytest.approx(delta, rel=1e-9, abs=0)
+    for mu, delta in itertools.product((1e-3, 0.1, 1.0, 5.0, 40.0), (1e-2, 1e-6, 1e-12)):
+        epsilon = gaussian_epsilon(mu, delta)
+        if epsilon == 0:
+            assert gaussian_delta(0.0, mu) <= delta
+        else:
+            assert gaussian_delta(epsilon, mu) == pytest.approx(delta, rel=1e-9, abs=0)
 
 
 # (mu, delta): epsilon, by bisection of Balle and Wang's formula at 80 digits with mpmath.
@@ -161,37 +160,16 @@ def test_without_sparsification_the_exact_number_is_reported_beside_a_larger_rdp
         found.epsilon == found.epsilon_exact == pytest.approx(gaussian_epsilon(4 / 5, 1e-5), rel=1e-12, abs=0)
     )
     assert 1.04 < found.epsilon_rdp / found.epsilon < 1.09
-
-
-def test_the_exact_number_agrees_with_dp_accounting():
-    accountant = PLDAccountant(value_discretization_interval=1e-4)
-    accountant.compose(dp_event.GaussianDpEvent(5.0), 16)
-    found = privacy_spent(EpochEvent(5.0, 1.0, 1.0), 16, delta=1e-5)
-    assert found.epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3, abs=0)
-
-
-@pytest.mark.parametrize("mu_square", [0.01, 1.0, 25.0])
-def test_rdp_is_never_below_the_exact_gaussian(mu_square):
-    found = privacy_spent(EpochEvent(1 / math.sqrt(mu_square), 1.0, 1.0), 1, delta=1e-6)
-    assert found.epsilon_rdp > found.epsilon_exact
+    for mu_square in (0.01, 1.0, 25.0):
+        found = privacy_spent(EpochEvent(1 / math.sqrt(mu_square), 1.0, 1.0), 1, delta=1e-6)
+        assert found.epsilon_rdp > found.epsilon_exact
 
 
 def test_epsilon_grows_with_epochs_and_falls_with_noise_and_delta():
-    base = privacy_spent(EpochEvent(0.05, 0.01, 0.006), 4, delta=1e-5).epsilon
-    assert privacy_spent(EpochEvent(0.05, 0.01, 0.006), 5, delta=1e-5).epsilon > base
+    base = privacy_spent(EVENT, 4, delta=1e-5).epsilon
+    assert privacy_spent(EVENT, 5, delta=1e-5).epsilon > base
     assert privacy_spent(EpochEvent(0.06, 0.01, 0.006), 4, delta=1e-5).epsilon < base
-    assert privacy_spent(EpochEvent(0.05, 0.01, 0.006), 4, delta=1e-4).epsilon < base
-
-
-def test_different_epochs_compose_by_adding_divergences():
-    first, second = EpochEvent(0.05, 0.01, 0.006), EpochEvent(3.0, 1.0, 1.0)
-    found = spent({first: 2, second: 3}, delta=1e-5)
-    assert found.epsilon_exact is None
-    total = 2 * rdp(first, found.order) + 3 * rdp(second, found.order)
-    assert found.epsilon == pytest.approx(epsilon_of_order(found.order, total, 1e-5), rel=1e-9, abs=0)
-    assert found.epsilon > max(
-        spent({first: 2}, delta=1e-5).epsilon, spent({second: 3}, delta=1e-5).epsilon_rdp
-    )
+    assert privacy_spent(EVENT, 4, delta=1e-4).epsilon < base
 
 
 def test_the_published_replacement_example():
@@ -300,3 +278,69 @@ def test_accountants_and_adjacencies_that_do_not_exist_are_refused():
         privacy_spent(event, 1, delta=0.0)
     with pytest.raises(SettingError, match="epochs"):
         privacy_spent(event, -1, delta=1e-5)
+
+
+def test_a_ledger_is_append_only_and_epsilon_follows_from_it_alone_to_the_last_bit():
+    one = Ledger().record(EVENT)
+    assert (Ledger().entries, one.entries) == ((), (EVENT,))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.entries = ()
+    assert {field.name for field in dataclasses.fields(Ledger)} == {
+        "entries"
+    }  # nothing smaller than an epoch
+    assert Ledger().spent(delta=1e-5).epsilon == 0
+    assert Ledger((EVENT,) * 5).spent(delta=1e-5) == privacy_spent(EVENT, 5, delta=1e-5)
+    assert Ledger((EVENT, OTHER, EVENT)).spent(delta=1e-5) == Ledger((OTHER, EVENT, EVENT)).spent(delta=1e-5)
+    ledger = Ledger((EVENT, OTHER, EpochEvent(1 / 3, 1.0, 0.1)))
+    assert Ledger.from_json(ledger.to_json()) == ledger
+
+
+@pytest.mark.parametrize("second", [OTHER, PLAIN])
+def test_different_epochs_compose_by_adding_divergences(second):
+    found = Ledger((EVENT, second, second)).spent(delta=1e-5)
+    assert found.epsilon_exact is None
+    total = rdp(EVENT, found.order) + 2 * rdp(second, found.order)
+    assert found.epsilon == pytest.approx(epsilon_of_order(found.order, total, 1e-5), rel=1e-9, abs=0)
+    assert found.epsilon > max(
+        privacy_spent(EVENT, 1, delta=1e-5).epsilon, privacy_spent(second, 2, delta=1e-5).epsilon_rdp
+    )
+
+
+def test_a_budget_stops_the_epoch_that_would_exceed_it_before_it_begins():
+    ledger, (one, limit) = Ledger(), (privacy_spent(EVENT, n, delta=1e-5).epsilon for n in (1, 3))
+    assert ledger.check_next(EVENT, one, delta=1e-5).epsilon == one
+    for _ in range(3):
+        ledger.check_next(EVENT, limit, delta=1e-5)
+        ledger = ledger.record(EVENT)
+    with pytest.raises(PrivacyBudgetExhausted, match=r"epoch 4 would bring epsilon from .* not started"):
+        ledger.check_next(EVENT, limit, delta=1e-5)
+    with pytest.raises(PrivacyBudgetExhausted, match="replace"):
+        Ledger().check_next(EVENT, one, delta=1e-5, adjacency="replace")
+    with pytest.raises(PrivacyBudgetExhausted, match="inf"):
+        Ledger().check_next(EpochEvent(0.0, 1.0, 1.0), 1e9, delta=1e-5)
+
+
+GOOD = {"format": "fedmf-ledger-1", "entries": [dataclasses.asdict(EVENT)]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "not json",
+        "[]",
+        json.dumps({**GOOD, "format": "fedmf-ledger-0"}),
+        json.dumps({**GOOD, "entries": 3}),
+        json.dumps({**GOOD, "entries": [{"noise_multiplier": 1.0}]}),
+        *(
+            json.dumps({**GOOD, "entries": [{**GOOD["entries"][0], **wrong}]})
+            for wrong in (
+                {"count": 2},
+                *({"noise_multiplier": value} for value in (-1.0, True, math.nan, "1")),
+            )
+        ),
+    ],
+)
+def test_a_ledger_that_is_not_understood_is_refused(document):
+    assert Ledger.from_json(json.dumps(GOOD)).entries == (EVENT,)
+    with pytest.raises(DataError, match="cannot be read"):
+        Ledger.from_json(document)
