@@ -2,7 +2,7 @@
 
 Any exception in a client's turn becomes a zero update, and so does an update that is not finite. Both are said on this
 machine only, by `on_failure`: otherwise one client's data would decide what the server releases, and zero-out privacy
-would be lost with certainty (docs/privacy.md, section 5). For the same reason it may not silence the clients after
+would be lost with certainty (docs/privacy.md). For the same reason it may not silence the clients after
 it: see `client.resident` for the trainer, and `Elsewhere` for what only another process can do. What fails before any
 client's data are read is no client's turn: an app that is made `at_once` raises it.
 

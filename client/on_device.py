@@ -5,7 +5,7 @@ it at keep probability 0.01. The mask is drawn here, from its secret key, and it
 order is that of the privacy proof: do not change it.
 
 The bounds hold whatever the device makes of the rotation: both norms are looked at after it, the L2 norm in float64, and
-what scales is multiplied in float64 and rounded once. So the guarantee is that of `privatize` (docs/privacy.md, section 5,
+what scales is multiplied in float64 and rounded once. So the guarantee is that of `privatize` (docs/theory.md, section 3,
 "On a device"), and the values agree with its to rounding.
 
 `client.app` uses it where a trainer has memory of its own, which a CPU's has not: see `client.resident`.
@@ -53,7 +53,7 @@ class DevicePrivatizer:
         All are float32 on the device; values come in increasing order of their coordinates. (Scale by public numbers,) clip,
         rotate, clip, (round,) mask; never rescaled. Guarantee, whatever `update`, `start` and `scale` hold: the whole
         rotated vector g, of which the kept values are a part, has ||g||_2 <= bounds.radius and ||g||_inf <=
-        bounds.linf_norm where those are given (docs/privacy.md, section 5). An update that is not finite counts as zero.
+        bounds.linf_norm where those are given (docs/theory.md, section 3). An update that is not finite counts as zero.
         What is given is left as it is. Raises what the device raises, an error of earlier work on it too.
         """
         if start is not None:

@@ -35,7 +35,7 @@ def privatize(
     never rescaled. Guarantee, whatever `update`, `start` and `scale` hold: the whole rotated vector g, of which the kept
     values are a part, has ||g||_2 <= bounds.radius and ||g||_inf <= bounds.linf_norm where those are given. Both clips work
     coordinate by coordinate with a factor that does not depend on the mask, so that of float32 values only the kept
-    ones are computed (docs/privacy.md, section 5). An update that is not finite becomes zero, once `on_not_finite` is told.
+    ones are computed (docs/theory.md, section 3). An update that is not finite becomes zero, once `on_not_finite` is told.
     """
     if scale is not None:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -1,7 +1,7 @@
 """The trainer that stays in a process from client to client, for as long as nothing has spoilt it.
 
 What one client's data did to the model or to the device must not reach the next client: its update would then
-depend on two clients' data, which no clipping covers (docs/privacy.md, section 5).
+depend on two clients' data, which no clipping covers (docs/privacy.md).
 """
 
 import logging

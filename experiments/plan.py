@@ -96,7 +96,7 @@ class PlanSettings:
     adjacency: str = setting("zero_out", "what neighbouring data sets differ by", ADJACENCIES)
     accountant: str = setting(
         "rdp",
-        "Renyi divergence, or this project's own tighter bound (docs/tighter_accountant.md)",
+        "Renyi divergence, or this project's own tighter bound (docs/theory.md)",
         ACCOUNTANTS,
     )
     epsilon: float | None = setting(None, "the epsilon to reach; exactly one of it and noise_multiplier")

@@ -4,13 +4,13 @@ All epochs of an extended run are equal events. Whether and when further ones ar
 was released: an epoch that is not run costs nothing, one that is run costs its event whatever came before, so that a
 procedure which under no outcome runs more than M epochs costs at most what M epochs do. That is adaptive composition
 with bounds that are fixed beforehand, under which Renyi divergences add up (Mironov 2017, Proposition 1), Gaussians
-add in mu^2 (Dong, Roth, Su 2022, Theorem 4), and the quadratic variation of docs/tighter_accountant.md is bounded,
+add in mu^2 (Dong, Roth, Su 2022, Theorem 4), and the quadratic variation of docs/theory.md is bounded,
 whose epochs may be chosen adaptively. A limit that is fixed before the first round is what is called a privacy filter
 (Feldman and Zrnic 2021; Lecuyer 2021; Whitehouse et al. 2023). With events of different costs, chosen one by one, a
 filter would be needed even then; here none differs.
 
 What this does not give: a bound on what might have been. Where a limit is raised because of what was seen, the figure
-is that of procedures which stop at the raised limit; docs/privacy.md, section 2.
+is that of procedures which stop at the raised limit; docs/theory.md, section 2.
 """
 
 from fedmf.accounting import Ledger, PrivacySpent

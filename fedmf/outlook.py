@@ -17,7 +17,7 @@ from fedmf.accounting import EpochEvent, delta_warning, epsilon_warning, mean_no
 if TYPE_CHECKING:  # a plan needs the mechanisms, which take longer to import than these sentences should
     from fedmf.plan import Plan
 
-# Above which `noise_over_signal` runs end near chance (docs/before_a_run.md): of any model, and of one with so many
+# Above which `noise_over_signal` runs end near chance (docs/privacy.md): of any model, and of one with so many
 # parameters that the whole noise is more than `LONGEST_NOISE` times as long as the signal can be.
 MOST_NOISE, MOST_NOISE_OF_LARGE, LONGEST_NOISE = 0.05, 0.02, 3.5
 MOST_UNASKED = 1 / 4  # of the clients, in an epoch

@@ -1,6 +1,6 @@
 """Who takes part when: every epoch splits the clients into disjoint cohorts.
 
-The privacy theorem covers one participation per client and epoch (docs/privacy.md, section 2). The schedule
+The privacy theorem covers one participation per client and epoch (docs/theory.md, section 1). The schedule
 gives at most one; the register refuses a second one at the moment of release, whatever path led there
 (retry, resume, duplicate).
 """

@@ -60,7 +60,7 @@ class PrivacyTarget:
     )
     accountant: str = setting(
         "rdp",
-        "Renyi divergence, or this project's own tighter bound (docs/tighter_accountant.md)",
+        "Renyi divergence, or this project's own tighter bound (docs/theory.md)",
         ACCOUNTANTS,
     )
     max_epsilon: float | None = setting(None, "stop before the epoch that would exceed it; null: never")

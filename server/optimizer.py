@@ -212,7 +212,7 @@ def preconditioner(v: Vector, tau: float) -> Vector:
     Adaptive Optimizers" (arXiv 2507.01129), where the scale follows every step. Here it is constant in an epoch, as Li, Zaheer,
     Liu, Reddi, McMahan, Smith (ICLR 2023, arXiv 2212.00309) delay theirs, so that noise that cancels between rounds still does.
     Privacy: s follows from what was released before the epoch and is the same for all of its clients, and clipping comes after
-    it (docs/privacy.md, section 5).
+    it (docs/privacy.md).
 
     c is such that sum s^2 v = sum v: an update g with g^2 = v keeps its norm, so that a clip norm keeps its
     meaning. All 1 where v has no size.

@@ -108,7 +108,7 @@ def make_release(
     """Return the next round's release, and the secrets after it.
 
     `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
-    goes on the SUM, on all d model coordinates, whoever answered (docs/privacy.md, sections 1 and 5). A stream
+    goes on the SUM, on all d model coordinates, whoever answered (docs/privacy.md). A stream
     that is not at this round is advanced first, see `secrets_at`. With `donate` the next stream takes the
     buffers of the state's, which is then spent: going on from it, or from a copy, raises `SettingError`; and
     `rotated_sum` is overwritten.

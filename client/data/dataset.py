@@ -3,7 +3,7 @@
 A run may be refused only for what is public: the test set, and of the training data what the format says for all users
 alike (names of users and fields, types, shapes that a file stores as such). The values of one user are checked when the
 client is read, where an error becomes a zero update (`client.app`): one user's values must not decide whether a run
-happens (docs/privacy.md, section 5).
+happens (docs/privacy.md).
 """
 
 from abc import abstractmethod

@@ -52,7 +52,7 @@ OVER, OVER_L2, OVER_LINF, AT, NOT_FINITE, WITHIN = KINDS = (
     "not finite",
     "within the bounds",
 )
-# Clients clip to this much less than the bound, so that rounding cannot exceed it (docs/privacy.md, section 5).
+# Clients clip to this much less than the bound, so that rounding cannot exceed it (docs/theory.md, section 3).
 CLIPPED_SHORT = 2.0**-14
 
 Holds = Callable[[int, int], Vector]

@@ -121,7 +121,7 @@ def tighter_accountant(path: Path, size: str) -> Reproduction:
     )
     columns = ("epochs", "gamma", "epsilon by RDP", "tight", "expected", "relative difference")
     draw_tight(path)
-    proof = "The proof is in docs/tighter_accountant.md; it is not refereed."
+    proof = "The proof is in docs/theory.md; it is not refereed."
     return (Table("tight", columns, rows, note=proof),), max(abs(row[5]) for row in rows)
 
 

@@ -1,7 +1,7 @@
 """What a simulation shows on stderr: how far it is, and how many clients could not train.
 
 Whether a client failed depends on its data alone. Its update counts as zero, with noise like any other; that it failed
-is covered by no noise, so that the count goes to this machine's stderr and into no file (docs/privacy.md, section 5).
+is covered by no noise, so that the count goes to this machine's stderr and into no file (docs/privacy.md).
 """
 
 import math

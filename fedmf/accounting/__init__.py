@@ -1,6 +1,6 @@
 """What a run costs: Renyi curve, exact Gaussian, conversion, calibration and ledger.
 
-The theorem, its proof sketch and what it does not cover: docs/privacy.md.
+The theorem and its proof: docs/theory.md; what it does not cover: docs/privacy.md.
 """
 
 from fedmf.accounting.calibration import (

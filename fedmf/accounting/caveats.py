@@ -34,7 +34,7 @@ CHOOSING = (
 
 TIGHT = (
     "the smaller of the Renyi and the quadratic-variation bound; the latter is this project's own and not "
-    "refereed, its proof is in docs/tighter_accountant.md"
+    "refereed, its proof is in docs/theory.md"
 )
 
 

@@ -1,6 +1,6 @@
 """What finite precision costs: the law of what a run releases, compared with that of the theorem's real numbers.
 
-Setting: docs/privacy.md, section 1; the noise is that of `fedmf.mechanisms.noise`. An epoch has T rounds and a lower
+Setting: docs/theory.md, section 1; the noise is that of `fedmf.mechanisms.noise`. An epoch has T rounds and a lower
 triangular C with positive diagonal, b_t = 1/C_tt, c its largest column norm; z = sigma/(c Delta) is the noise multiplier, u =
 2^-53. (For a tree C is the inverse of what its stream emits, whose columns are no longer than those of the tree.)
 
@@ -24,8 +24,8 @@ past decides, so that D_alpha <= alpha mu^2/2 in both directions if sum_t ||d_t|
 its length, in 2-norm over the rounds; errors of several rounds add up (triangle inequality). Rounding to the lattice and U_s
 are half a step f_s each: d^(1/2) 2^-44 c b_s. Float64 in the stream errs relative to normal rows, whose 2-norm is at most d^(1/2) + 14 times
 their standard deviation but for TAIL: `NoiseStream.rounding`. The sum that is rounded to the lattice errs by 4 u of the
-clients' sum, of norm n Delta at most. The clients' float64 sum itself, out of the rotation, is off by h n Delta (docs/privacy.md, section
-5, with u for 2^-24): that is one number in both worlds in every round but the differing client's, so it counts once an epoch.
+clients' sum, of norm n Delta at most. The clients' float64 sum itself, out of the rotation, is off by h n Delta (docs/theory.md, section
+3, with u for 2^-24): that is one number in both worlds in every round but the differing client's, so it counts once an epoch.
 
 *Both worlds.* P(A) <= e^a P_real(A) + .., then the real mechanism, then back: 2 a.
 

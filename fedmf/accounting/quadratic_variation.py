@@ -17,7 +17,7 @@ Q over P (remove), at e^eps are
 
 C stops a coordinate where log L reaches b: psi_b has p held at p* = gamma e^b/(c + gamma e^b) there, and pi is the
 probability of getting there. The theorem is this project's own and not refereed; proof, needs and tests:
-docs/tighter_accountant.md.
+docs/theory.md.
 
 Every function here errs upwards: an integral is bounded by chords of the convex function Y expm1(s p^2) of Y
 with the exact masses of the cells, and `ROUNDING` covers what float64 loses.

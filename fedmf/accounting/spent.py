@@ -45,7 +45,7 @@ class PrivacySpent:
     epsilon_rdp: by Renyi divergence.
     epsilon_exact: None unless known.
     epsilon_tight: of accountant=tight, where that was asked for; never above `epsilon_rdp`. A bound of this project's
-        own, not refereed: docs/tighter_accountant.md.
+        own, not refereed: docs/theory.md.
     """
 
     epsilon: float

@@ -20,7 +20,7 @@ from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates.vectors import Vector
 
-LARGEST_DIMENSION = 1 << 32  # up to which docs/privacy.md, section 5, proves the margin of the clip
+LARGEST_DIMENSION = 1 << 32  # up to which docs/theory.md, section 3, proves the margin of the clip
 Real = TypeVar("Real", np.float32, np.float64)
 
 _RADIX = 16  # one product by H_16 a pass: five passes for 2^20, each a matrix product near memory speed
@@ -43,7 +43,7 @@ def hadamard(vector: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[
     """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two.
 
     H is its own inverse. Computed in the dtype of x, float32 or float64. With `donate` x may be overwritten. Compiled where
-    numba is there (`fedmf.fast`); the two agree to rounding (docs/privacy.md, section 5).
+    numba is there (`fedmf.fast`); the two agree to rounding (docs/theory.md, section 3).
 
     >>> hadamard(np.array([1, 0, 0, 0], np.float32))
     array([0.5, 0.5, 0.5, 0.5], dtype=float32)

@@ -4,7 +4,7 @@ The privacy theorem rests on the bounds ||g||_2 <= Delta_2 and ||g||_inf <= Delt
 client itself enforces them. Norms are taken in float64: the float32 norm of 1e30 overflows, and infinity times zero is NaN.
 
 Stochastic rounding to int8 saves three quarters of the bytes at a stated cost in radius. The client rounds the WHOLE
-rotated vector, before the mask (docs/privacy.md, section 5): rounding can lengthen a vector, and the server, which sees
+rotated vector, before the mask (docs/theory.md, section 3): rounding can lengthen a vector, and the server, which sees
 masked values only, could not check. The grid is -127 .. 127 times a step of Delta_inf / 127, which is rounded so that no
 level stands for more than Delta_inf.
 """
@@ -26,7 +26,7 @@ from fedmf.randomness import SecretKey, uniform_words
 # less keeps the exact norm of what is sent at or below the bound that is accounted.
 MARGIN = 2.0**-20
 
-# Where the factor follows from the norm before the rotation, what that rounds is covered too: docs/privacy.md, section 5,
+# Where the factor follows from the norm before the rotation, what that rounds is covered too: docs/theory.md, section 3,
 # proves that a rotated vector is longer by less than 2^-14 of its length, for up to 2^32 coordinates.
 ROTATION_MARGIN = 2.0**-14
 LONGEST_ROTATED = 2.0**100  # a vector that is longer may overflow when it is rotated

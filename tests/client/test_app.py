@@ -142,7 +142,7 @@ def test_each_clients_values_are_tagged_as_the_answer_to_its_own_task(app):
 
 @pytest.mark.parametrize("vector", [None, np.full(15, np.nan, "f4"), np.full(15, 1e38, "f4")])
 def test_an_exception_or_divergence_becomes_a_zero_update_of_the_right_length(app, vector, caplog):
-    """docs/privacy.md, section 5: a zeroed client always replies, so must one whose training fails."""
+    """docs/privacy.md: a zeroed client always replies, so must one whose training fails."""
     client = "broken" if vector is None else "0"
     with caplog.at_level(logging.ERROR):
         reply = app(task(client, vector), local_context())

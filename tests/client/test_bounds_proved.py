@@ -1,4 +1,4 @@
-"""What docs/privacy.md, section 5, proves of the vector that a client sends a part of, on vectors made to break it.
+"""What docs/theory.md, section 3, proves of the vector that a client sends a part of, on vectors made to break it.
 
 Norms are taken without rounding: the square of a float32 is exact in float64, and `math.fsum` adds exactly.
 """

@@ -89,7 +89,7 @@ def test_adversarial_vectors_are_bounded_after_the_rotation(name, value_type):
 
 
 def test_clipping_before_the_rotation_would_break_the_bound():
-    """docs/privacy.md, section 5: the L-infinity clip before the rotation is invalid."""
+    """docs/theory.md, section 3: the L-infinity clip before the rotation is invalid."""
     rotation = Rotation("hadamard", 64, PublicSeed(5))
     update = np.sign(rotation.unrotate(np.eye(64, dtype="f4")[3])) * np.float32(0.125)
     assert np.abs(update).max() <= 0.2

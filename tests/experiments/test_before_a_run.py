@@ -1,4 +1,4 @@
-"""docs/before_a_run.md: its figures are those of the plans, and its runs bear out the limit."""
+"""docs/privacy.md: its figures are those of the plans, and its runs bear out the limit."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from experiments.settings.experiment import build
 from experiments.settings.schema import Settings
 from fedmf.outlook import MOST_NOISE, is_too_much_noise, misgivings, noise_of_run
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "before_a_run.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
 ROW = re.compile(r"^\| `(.+)` \| ([\d,]+) \| ([\d.]+) \| ([\d, ]+) \|$", re.MULTILINE)
 CHANCE = 10  # percent, of all rows
 

@@ -79,10 +79,10 @@ def test_the_tight_bound_is_named_as_ours_with_its_proof_and_the_renyi_number():
     text = said.paragraph()
     for words in (
         "accountant tight", f"epsilon = {rounded_up(said.epsilon)}", "this project's own and not refereed",
-        "docs/tighter_accountant.md", f"by Renyi divergence {rounded_up(said.epsilon_rdp)}",
+        "docs/theory.md", f"by Renyi divergence {rounded_up(said.epsilon_rdp)}",
     ):  # fmt: skip
         assert words in text, words
-    assert "tighter_accountant" not in statement().paragraph()
+    assert "theory.md" not in statement().paragraph()
     exact = write_statement(plan(PLAIN, accountant="tight"), Conduct(epochs=16, reproducible=False))
     assert "exact value" in exact.paragraph()
 

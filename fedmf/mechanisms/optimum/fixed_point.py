@@ -15,7 +15,7 @@ the left by duality, rescaled to be tight in the length of v; the right because 
 largest squared column norm max(D) and loss tr(W X^-1) = tr(V X) = sum v D. D is computed in float64 from a sum of
 poles: the error that Zolotarev's bound allows these poles is charged to each side, and `ROUNDING` and `PER_ROUND` for
 rounding. That Anderson acceleration on log v reaches the fixed point is observed, not proved, and so is the number
-of steps. docs/mechanisms.md has the derivation.
+of steps. docs/theory.md, section 6, has the derivation.
 """
 
 import logging

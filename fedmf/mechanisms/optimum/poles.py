@@ -9,7 +9,7 @@ functions by contour integrals" (SIAM J. Numer. Anal. 2008), method 3: the midpo
 For the inverse square root that rule gives Zolotarev's best rational approximation of the sign up to a factor. The
 factor is divided out here, so that the error equioscillates and the bound on Zolotarev's numbers of Beckermann and
 Townsend, "On the singular values of matrices with displacement structure" (SIAM J. Matrix Anal. Appl. 2017),
-Corollary 3.2, is a theorem about these poles. docs/mechanisms.md has the steps.
+Corollary 3.2, is a theorem about these poles. docs/theory.md, section 6, has the proof.
 """
 
 from collections.abc import Callable

@@ -12,6 +12,14 @@ x_i given all observations. Two filters meet in it:
 - the forward one the information [[A, B], [B, C]] that the rounds up to i hold about (x, d), J = A C - B^2;
 - together (covariance^-1 + information)^-1 has the entry (D C + a)/(D J + A a + 2 B b + C c + 1).
 
+One step of each, from round to round and then with x_i observed; q = 1/(1 + r_i a) and 1/(1 + C'):
+
+    D <- beta^2 (D + a),  c <- c + 1,  a <- beta^2 a + 2 beta eta_i b + eta_i^2 c,  b <- beta b + eta_i c    (the old a in D)
+    c <- c - r_i b^2 q = (c + r_i D) q,  (a, b, D) <- (a, b, D) q
+
+    J <- J + r_i C,  A <- A + r_i,  t = eta_i A + B,  C' = eta_i (t + B) + C    (w_i, along (eta_i, 1), is integrated out)
+    A <- beta^2 (A - t^2 q) = beta^2 (A + J) q,  B <- beta t q,  C <- C' q,  J <- beta^2 J q
+
 The determinants D and J are carried as numbers of their own: every operation then adds, multiplies or divides
 positive numbers, so that the result has full relative accuracy whatever the condition number. Banded solvers
 of LAPACK lose it from T ~ 1000 on.

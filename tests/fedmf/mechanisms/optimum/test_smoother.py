@@ -88,7 +88,7 @@ def test_rounding_of_the_diagonal_is_far_below_what_is_charged(beta):
 
 
 def _long(v, workload, shift):
-    """The two filters of one pole, as in docs/mechanisms.md, to 40 digits."""
+    """The two filters of one pole, as in fedmf/mechanisms/optimum/smoother.py, to 40 digits."""
     beta = mpf(workload.momentum)
     with mp.workdps(40):
         a, b, c, D = (mpf(number) for number in smoother.behind(workload))
