@@ -9,7 +9,6 @@ from fedmf.lazy import lazily
 
 if TYPE_CHECKING:  # the public names
     from server.app import make_server_app as make_server_app
-    from server.attendance import DeployedPopulation as DeployedPopulation
     from server.checkpoint import Checkpoint as Checkpoint
     from server.cohort import (
         Population as Population,
@@ -17,8 +16,8 @@ if TYPE_CHECKING:  # the public names
         SimulatedPopulation as SimulatedPopulation,
         UnreadyNodes as UnreadyNodes,
     )
-    from server.gathering import Attendance as Attendance
     from server.known_nodes import KnownNode as KnownNode, KnownNodes as KnownNodes
+    from server.members import Attendance as Attendance, DeployedPopulation as DeployedPopulation
     from server.optimizer import (
         Adagrad as Adagrad,
         Adam as Adam,

@@ -1,4 +1,4 @@
-"""Who takes part, and where a client is reached.
+"""Who takes part in a round, and where a client is reached.
 
 The unit of privacy is the client; a node is only where its task runs.
 """
@@ -6,7 +6,7 @@ The unit of privacy is the client; a node is only where its task runs.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -43,27 +43,12 @@ class ReplyPolicy:
             )
 
 
-class Presence(NamedTuple):
-    """Which nodes should be there, which are connected, and which are in the epoch under way, by key.
+class Heard(Enum):
+    """What a message's reply counts as: not come, zero vectors of its clients, or the values in it."""
 
-    With a list of nodes the first are those of the list; who is connected or in the epoch need not be among them.
-    """
-
-    expected: frozenset[str]
-    connected: frozenset[str]
-    in_epoch: frozenset[str]
-
-    def counts(self) -> tuple[int, int, int]:
-        """Return how many nodes should be there, how many of these are connected, and how many of these are in the epoch.
-
-        >>> Presence(frozenset("ab"), frozenset("bc"), frozenset("abc")).counts()
-        (2, 1, 2)
-        """
-        return (
-            len(self.expected),
-            len(self.expected & self.connected),
-            len(self.expected & self.in_epoch),
-        )
+    SILENCE = auto()
+    ZEROS = auto()
+    VALUES = auto()
 
 
 class Population(Protocol):
@@ -72,68 +57,50 @@ class Population(Protocol):
     Guarantee: a name stands for the same unit of privacy for the whole run, and two names never for the same one.
     """
 
-    def gather(self, plan: Plan, epoch: int, step: int, grid: Any, *, key: SecretKey) -> None:
-        """Decide who takes part in `epoch`, whose next round is `step` (both 0-based); called before each round.
+    def cohort(self, plan: Plan, server_round: int, grid: Any, *, key: SecretKey) -> dict[int, list[str]]:
+        """Return {node id: the clients to ask there} in `server_round` (1-based): n in all, disjoint in an epoch.
 
-        `key` is the epoch's, for nothing but asking nodes who their clients are.
+        Clients of disconnected nodes are in no list. It may wait for nodes, and decides at an epoch's first round who takes
+        part in the epoch. `key` is derived from the epoch's, for nothing but asking nodes who their clients are.
         """
-
-    def cohort(self, plan: Plan, server_round: int) -> list[str]:
-        """Return the names of the clients to ask in `server_round` (1-based): n of them, disjoint in an epoch."""
-
-    def places(self, clients: Sequence[str], grid: Any) -> dict[int, list[str]]:
-        """Return {node id: those of `clients` that it plays}; clients of disconnected nodes are in no list."""
-
-    def presence(self) -> Presence | None:
-        """Return which nodes there were when `places` was called last; None where nobody would miss one."""
 
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return what the message to the node of `clients` asks besides their tasks; empty for nothing."""
 
-    def declines(self, clients: Sequence[str], reply: Any) -> bool:
-        """Say whether `reply` is nobody's, so that `clients` are silent as if it had not come; no client's data may decide it."""
+    def heard(self, clients: Sequence[str], reply: Any, *, is_theirs: bool) -> Heard:
+        """Return what `reply`, to the tasks of `clients`, counts as; no client's data may make it silence.
 
-    def admits(self, clients: Sequence[str], reply: Any) -> bool:
-        """Say whether the values in `reply`, from the node of `clients`, count; if not they are zero vectors."""
+        `is_theirs` is whether any value in it has the tag of its own task: if not, it may come from another node.
+        """
 
 
 class SimulatedPopulation:
     """Clients of a simulation, named by their index and dealt out evenly: any node can play any client."""
 
-    def gather(self, plan: Plan, epoch: int, step: int, grid: Any, *, key: SecretKey) -> None:
-        """Do nothing: all clients are available."""
-
-    def cohort(self, plan: Plan, server_round: int) -> list[str]:
-        """Return the indices of the round's clients as text."""
-        return [str(index) for index in cohort_indices(plan, server_round)]
-
-    def places(self, clients: Sequence[str], grid: Any) -> dict[int, list[str]]:
+    def cohort(self, plan: Plan, server_round: int, grid: Any, *, key: SecretKey) -> dict[int, list[str]]:
         """Give client i to node number i modulo the number of nodes, in increasing order of node ids."""
         nodes = sorted(grid.get_node_ids())
         places: dict[int, list[str]] = {}
-        for client in clients if nodes else ():
-            places.setdefault(nodes[int(client) % len(nodes)], []).append(client)
+        for index in cohort_indices(plan, server_round) if nodes else ():
+            places.setdefault(nodes[index % len(nodes)], []).append(str(index))
         return places
-
-    def presence(self) -> None:
-        """Return None: any node can play any client."""
 
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return nothing: the checkpoint knows who the clients are."""
         return {}
 
-    def declines(self, clients: Sequence[str], reply: Any) -> bool:
-        """Return False: all clients are played by the code of this process."""
-        return False
-
-    def admits(self, clients: Sequence[str], reply: Any) -> bool:
-        """Return True."""
-        return True
+    def heard(self, clients: Sequence[str], reply: Any, *, is_theirs: bool) -> Heard:
+        """Return that the values count: all clients are run by the code of this process."""
+        return Heard.VALUES
 
 
-def cohort_indices(plan: Plan, server_round: int) -> list[int]:
-    """Return the client indices of `server_round` (1-based) among the plan's N clients, in increasing order."""
-    return _indices(plan, plan.participation.clients, server_round)
+def cohort_indices(plan: Plan, server_round: int, clients: int | None = None) -> list[int]:
+    """Return the indices of the cohort of `server_round` (1-based) among `clients` (None: the plan's N), increasing."""
+    who = plan.participation
+    epoch, step = divmod(server_round - 1, who.rounds_per_epoch)
+    clients = who.clients if clients is None else clients
+    cohorts = epoch_cohorts(clients, who.cohort_size, who.rounds_per_epoch, epoch=epoch, seed=plan.seed)
+    return [int(index) for index in np.sort(cohorts[step])]
 
 
 class UnreadyNodes(StrEnum):
@@ -141,6 +108,27 @@ class UnreadyNodes(StrEnum):
 
     wait = "wait"
     without = "without"
+
+
+class Presence(NamedTuple):
+    """Which nodes should be there, are connected, are in the epoch under way, and have clients in the round, by key.
+
+    With a list of nodes the first are those of the list; the others need not be among them.
+    """
+
+    expected: frozenset[str]
+    connected: frozenset[str]
+    in_epoch: frozenset[str]
+    in_round: frozenset[str]
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many nodes should be there, how many of these are connected, and how many of these are in the epoch.
+
+        >>> Presence(frozenset("ab"), frozenset("bc"), frozenset("abc"), frozenset()).counts()
+        (2, 1, 2)
+        """
+        expected = self.expected
+        return len(expected), len(expected & self.connected), len(expected & self.in_epoch)
 
 
 @dataclass(frozen=True)
@@ -151,8 +139,8 @@ class Roster:
     number for it, 0 .. count-1), written KEY:NUMBER. The schedule is a function of the roster and the public
     seed alone, so that a restarted server draws the same one.
 
-    `digests` are what nodes say of who their clients are, in order, under keys that go with the epoch's ("": nothing,
-    their data could not be loaded). `changed` are nodes that have said something else since.
+    `digests` are what nodes report of who their clients are, in order, under keys that go with the epoch's ("": nothing,
+    their data could not be loaded). `changed` are nodes that have reported something else since.
     """
 
     epoch: int
@@ -166,15 +154,15 @@ class Roster:
         return sum(self.nodes.values())
 
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
-        """Return the names of the clients of `server_round` (1-based), a round of this epoch.
+        """Return the names of the clients of `server_round` (1-based), a round of this epoch."""
+        return self.names(cohort_indices(plan, server_round, self.clients))
+
+    def names(self, indices: Iterable[int]) -> list[str]:
+        """Return the names of clients by index: nodes in the order of their keys, each one's clients by number.
 
         >>> Roster(0, {"b7": 2, "a1": 1}).names([0, 1, 2])
         ['a1:0', 'b7:0', 'b7:1']
         """
-        return self.names(_indices(plan, self.clients, server_round))
-
-    def names(self, indices: Iterable[int]) -> list[str]:
-        """Return the names of clients by index: nodes in the order of their keys, each one's clients by number."""
         keys, ends = self._ends
         named = []
         for index in indices:
@@ -217,11 +205,3 @@ def node_of(client: str) -> str:
     'b7'
     """
     return client.rpartition(":")[0]
-
-
-def _indices(plan: Plan, clients: int, server_round: int) -> list[int]:
-    """Return the indices among `clients` of the cohort of `server_round`, in increasing order."""
-    who = plan.participation
-    epoch, step = divmod(server_round - 1, who.rounds_per_epoch)
-    cohorts = epoch_cohorts(clients, who.cohort_size, who.rounds_per_epoch, epoch=epoch, seed=plan.seed)
-    return [int(index) for index in np.sort(cohorts[step])]

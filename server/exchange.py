@@ -2,7 +2,16 @@
 
 Replies are pulled for one task at a time. Flower unpacks them while pulling, after it has acknowledged them to the
 SuperLink: a reply whose bytes cannot be unpacked would lose every other reply of its batch, and one client would
-decide whether others are heard. How long a pull may take is up to nobody but the server (`server.pulling`).
+decide whether others are heard.
+
+No node can make a pull longer than the server is willing to wait. Flower 1.41 fetches a reply part by part and waits for
+parts that a node has announced and not sent: three minutes for the next one, an hour and a half in all. So every pull is done
+in a thread of its own, and one that takes longer than a moment is left to it: the pulls from other nodes continue, and what
+has not come when the exchange ends is dropped. From then on no pull from that node is waited for in this exchange. A node
+whose replies are each quick and many has an allowance for all of them together. A node has at most one pull at a time, in all
+exchanges with a grid together, so that there are no more threads, nor replies in memory, than slow nodes, and one. The price:
+a node with a pull of an earlier exchange under way is silent until that is over. Flower takes a reply from any registered
+node that knows the id of a message, so that another node can do this to it.
 
 A node that lost its SuperLink while it fetched a task stays one reply behind (seen with Flower 1.41): it holds
 each reply back until another message comes, or until it is restarted. A node that does not answer for a while is
@@ -10,9 +19,13 @@ therefore sent a query whose answer is discarded.
 """
 
 import logging
+import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import httpx
 from flwr.app import Error, Message, MessageType, RecordDict
@@ -21,7 +34,6 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from fedmf.errors import RunStoppedError
 from fedmf.plan import Plan
-from server.pulling import Pulls, is_here
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +41,16 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1  # seconds between two polls when no
 _SLOW = 0.1  # seconds after which a pull is left to itself, and its node is no longer waited for
 _LAST_SLOW = 0.05  # the same after the deadline
 _GRACE = 0.8  # seconds after the deadline for what is being pulled then
+_ALLOWANCE = 1.0  # seconds in an exchange that the others wait for all replies of a node together
 _PATIENCE = 30.0  # seconds without any reply before nodes are nudged; doubled after each nudge
 LEAST_MESSAGE = 4 << 20  # bytes of values; below this the overhead of a message dominates
 _CALLED = 10  # nodes that a line of the log names
 _UPLOADS = 3  # how often a message is sent whose upload the SuperLink forgot
 _UNREADABLE = 0  # Flower's code for an unknown error
+THREAD = "fedmf pull"
+
+# By grid and node: the thread of a pull that was under way when its exchange ended. What it brings is dropped.
+_left: WeakKeyDictionary[Grid, dict[int, threading.Thread]] = WeakKeyDictionary()
 
 
 def tasks_per_message(plan: Plan) -> int:
@@ -44,11 +61,17 @@ def tasks_per_message(plan: Plan) -> int:
     return max(1, int(max(LEAST_MESSAGE, 4 * plan.dimension) // plan.value_bytes))
 
 
+def pulls_under_way() -> int:
+    """Return how many calls to a SuperLink this process waits for now, those of earlier exchanges included."""
+    return sum(thread.name == THREAD for thread in threading.enumerate())
+
+
 def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iterator[Message]:
     """Send `messages` now, and return an iterator of each one's first reply as it arrives.
 
     It ends when all have arrived or `timeout` seconds have passed, less than a second later at the latest, whatever nodes
-    announce, send slowly or never. A client that has not answered by then counts as silent in this round; late and duplicate replies are dropped; an unreadable one becomes an error reply.
+    announce, send slowly or never. A client that has not answered by then counts as silent in this round; late and
+    duplicate replies are dropped; an unreadable one becomes an error reply.
     Raises `RunStoppedError` if no message could be sent, or if the grid raises it.
     """
     awaited = {sent: message for sent, message in zip(_sent(grid, messages), messages, strict=False) if sent}
@@ -59,6 +82,11 @@ def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iter
     return _replies(grid, awaited, time.monotonic() + timeout)
 
 
+def _is_here(grid: Grid) -> bool:
+    """Return whether a grid runs its clients in this process, which its attribute `is_exhausted` tells: no more replies can come."""
+    return hasattr(grid, "is_exhausted")
+
+
 def _sent(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
     """Send `messages`; return their ids, None or nothing for one that could not be sent.
 
@@ -66,9 +94,7 @@ def _sent(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
     grid is elsewhere: a node that is told of a message finds it whole soon, instead of asking for what the others get first,
     and works while the next is sent. A grid in this process shares all of them among its workers.
     """
-    if is_here(grid):
-        return list(grid.push_messages(messages))
-    return [_pushed(grid, message) for message in messages]
+    return list(grid.push_messages(messages)) if _is_here(grid) else [_pushed(grid, one) for one in messages]
 
 
 def _pushed(grid: Grid, message: Message) -> str | None:
@@ -84,15 +110,18 @@ def _pushed(grid: Grid, message: Message) -> str | None:
 
 
 def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
-    with Pulls(grid) as pulls:
+    pulls = Pulls(grid)
+    try:
         yield from _pulled(grid, pulls, awaited, deadline)
-    if awaited and not is_here(grid):
+    finally:
+        pulls.close()
+    if awaited and not _is_here(grid):
         log.warning(
             "%s not answered in time", _called({one.metadata.dst_node_id for one in awaited.values()})
         )
 
 
-def _pulled(grid: Grid, pulls: Pulls, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
+def _pulled(grid: Grid, pulls: "Pulls", awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
     pause, patience, heard = _SHORTEST_PAUSE, _PATIENCE, time.monotonic()
     is_last = False
     while awaited and not is_last:
@@ -102,25 +131,25 @@ def _pulled(grid: Grid, pulls: Pulls, awaited: dict[str, Message], deadline: flo
             if time.monotonic() >= deadline + _GRACE:
                 return
             slow = _LAST_SLOW if is_late else max(_LAST_SLOW, min(_SLOW, deadline - time.monotonic()))
-            for reply in _pull(pulls, question, awaited.get(question), slow):
+            for reply in pulls.pull(question, awaited[question], slow) if question in awaited else ():
                 if awaited.pop(reply.metadata.reply_to_message_id, None) is not None:
                     yield reply
-        is_last = is_late and not pulls.are_under_way
+        is_last = is_late and not pulls.slow
         now = time.monotonic()
         if len(awaited) < before:
             pause, heard = _SHORTEST_PAUSE, now
             continue
         if getattr(grid, "is_exhausted", False):  # a grid in one process knows when no more can come
             return
-        if now - heard >= patience:
-            _nudge(pulls, awaited.values())
+        if now - heard >= patience and not _is_here(grid):
+            _nudge(grid, awaited.values())
             patience, heard = 2 * patience, now
         time.sleep(pause if is_late else min(pause, max(0.0, deadline - now)))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _called(nodes: Collection[int]) -> str:
-    """Return who has, or have, done something: nodes by their ids, which the log of an epoch's beginning gives names.
+    """Return which nodes have, or has, done something: by their ids, which the log of an epoch's beginning gives names.
 
     >>> _called([7]), _called(range(30))[:48]
     ('node 7 has', '30 nodes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and more)')
@@ -132,27 +161,104 @@ def _called(nodes: Collection[int]) -> str:
     return f"{len(ids)} nodes ({', '.join(map(str, ids[:_CALLED]))}{more}) have"
 
 
-def _nudge(pulls: Pulls, messages: Iterable[Message]) -> None:
+def _nudge(grid: Grid, messages: Iterable[Message]) -> None:
     """Send the nodes of `messages` a query, so that they release the replies that they hold back."""
     nodes = {message.metadata.dst_node_id: message.metadata.group_id for message in messages}
     log.warning("%s not answered yet and %s sent a query", _called(nodes), "is" if len(nodes) == 1 else "are")
-    with suppress(OSError, httpx.HTTPError):  # connection failed; the next nudge tries again
-        pulls.push(
-            [Message(RecordDict(), node, MessageType.QUERY, group_id=group) for node, group in nodes.items()]
-        )
+    queries = [
+        Message(RecordDict(), node, MessageType.QUERY, group_id=group) for node, group in nodes.items()
+    ]
+    _begin("", lambda: grid.push_messages(queries))  # whether they arrive is of no interest
 
 
-def _pull(pulls: Pulls, question: str, message: Message | None, patience: float) -> list[Message]:
-    """Return the replies that have arrived for one task within `patience`; `message` is None once it is answered."""
-    if message is None:
-        return []
-    try:
-        return pulls.pull(question, message.metadata.dst_node_id, patience)
-    except (OSError, httpx.HTTPError) as error:  # connection failed; the next poll retries until the deadline
-        log.warning("no reply could be fetched: %s", error)
-        return []
-    except RunStoppedError:  # a grid in one process that has nobody left to answer: no client's fault
-        raise
-    except Exception as error:
-        log.warning("a reply could not be read (%s); it counts as the zero vector", type(error).__name__)
-        return [Message(Error(_UNREADABLE, "unreadable reply"), reply_to=message)]
+_Outcome = tuple[Any, BaseException | None]  # what a call returned and what it raised
+
+
+class _Pull(NamedTuple):
+    """A call about `question` in a thread of its own, which ends with the process at the latest, whatever it waits for."""
+
+    question: str
+    thread: threading.Thread
+    outcomes: SimpleQueue[_Outcome]
+
+
+def _begin(question: str, call: Callable[[], object]) -> _Pull:
+    outcomes: SimpleQueue[_Outcome] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcomes.put((call(), None))
+        except BaseException as error:  # Flower tells that a run was stopped by one that is no `Exception`
+            outcomes.put(([], error))
+
+    thread = threading.Thread(target=run, name=THREAD, daemon=True)
+    thread.start()
+    return _Pull(question, thread, outcomes)
+
+
+class Pulls:
+    """The pulls of one exchange with a grid, to be closed at its end.
+
+    A grid in this process has its clients' work done by a pull: it is called in this thread, and waited for.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid, self._is_here = grid, _is_here(grid)
+        self.slow: dict[int, _Pull] = {}  # by node: the pull that it keeps waiting
+        self._waited: dict[int, float] = {}  # by node: the seconds that its replies took
+        self._left: dict[int, threading.Thread] = {} if self._is_here else _left.setdefault(grid, {})
+
+    def close(self) -> None:
+        """Leave the pulls that are under way: what they bring is dropped."""
+        self._left.update({node: pull.thread for node, pull in self.slow.items()})
+
+    def pull(self, question: str, message: Message, patience: float) -> list[Message]:
+        """Return the replies to `message`, sent as `question`, that have arrived, waited for at most `patience` seconds."""
+        try:
+            return self._replies(question, message.metadata.dst_node_id, patience)
+        except (
+            OSError,
+            httpx.HTTPError,
+        ) as error:  # connection failed; the next poll retries until the deadline
+            log.warning("no reply could be fetched: %s", error)
+            return []
+        except RunStoppedError:  # a grid in one process that has nobody left to answer: no client's fault
+            raise
+        except Exception as error:
+            log.warning("a reply could not be read (%s); it counts as the zero vector", type(error).__name__)
+            return [Message(Error(_UNREADABLE, "unreadable reply"), reply_to=message)]
+
+    def _replies(self, question: str, node: int, patience: float) -> list[Message]:
+        """Return the replies to `question` that have come from `node`. Raises what the grid raised.
+
+        A pull that takes longer goes on, and a later call returns what it brought; until then the node's other
+        questions have no replies, and none of its later pulls is waited for.
+        """
+        if self._is_here:
+            return list(self._grid.pull_messages([question]))
+        if node in self._left:
+            if self._left[node].is_alive():
+                return []
+            del self._left[node]
+        begun = time.monotonic()
+        pull = self.slow.pop(node, None)
+        if pull is None:
+            pull = _begin(question, lambda: list(self._grid.pull_messages([question])))
+            patience = min(patience, _ALLOWANCE - self._waited.get(node, 0.0))
+        elif pull.question == question:
+            patience = 0.0  # it had its time when it was begun
+        else:
+            self.slow[node] = pull
+            return []
+        try:
+            replies, error = (
+                pull.outcomes.get(timeout=patience) if patience > 0 else pull.outcomes.get_nowait()
+            )
+        except Empty:
+            self.slow[node], self._waited[node] = pull, _ALLOWANCE
+            return []
+        if error is not None or replies:  # no node can delay the SuperLink's answer that there is none
+            self._waited[node] = self._waited.get(node, 0.0) + time.monotonic() - begun
+        if error is not None:
+            raise error
+        return list(replies)

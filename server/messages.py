@@ -1,9 +1,17 @@
-"""What a round's messages hold: the model and its scale on the way out, the values of clients on the way back."""
+"""What a round's messages contain: the model on the way out, values and a node's report of itself on the way back.
+
+Replies come from anyone: nothing that reads one ever raises.
+"""
+
+import re
+from typing import Any, NamedTuple
 
 from flwr.app import Array, ArrayRecord, Message
 
 from fedmf.updates import wire
 from fedmf.updates.vectors import Vector
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def model_record(model: Vector) -> ArrayRecord:
@@ -20,7 +28,7 @@ def with_scale(arrays: ArrayRecord, scale: Vector | None) -> ArrayRecord:
 
 
 def payloads(reply: Message, count: int) -> list[object]:
-    """Return the bytes of the values of a message's `count` tasks; never raises.
+    """Return the bytes of the values of a message's `count` tasks.
 
     A value is None for an error or anything malformed, and for a client that sent none.
     """
@@ -33,13 +41,33 @@ def payloads(reply: Message, count: int) -> list[object]:
     return [None if data == wire.NO_VALUES else data for data in sent]
 
 
-def says_other_code(reply: Message) -> bool:
-    """Say whether a node answers that the code installed there is not the run's, and nothing else; never raises."""
+class Report(NamedTuple):
+    """What a node reports of itself; a field that is missing or malformed in its reply has the value here.
+
+    `clients` is how many it holds, `digest` one of who they are, in order. `answered` is the last round of the epoch
+    (1-based) that it had answered before. `is_ready`: whether its data could be loaded when it started.
+    `has_other_code`: the code installed there is not the run's, and the reply contains nothing else.
+    """
+
+    clients: int | None = None
+    digest: str = ""
+    answered: int = 0
+    is_ready: bool = True
+    has_other_code: bool = False
+
+
+def node_report(reply: Message) -> Report:
+    """Return what a node reports in a reply."""
     try:
-        content = reply.content
-        if {*content} != {wire.HELD}:
-            return False
-        said = dict(content.config_records[wire.HELD])
-    except Exception:  # whatever a hostile node sends counts as something else
-        return False
-    return said.keys() == {wire.OTHER_CODE} and said[wire.OTHER_CODE] is True
+        held: dict[str, Any] = dict(reply.content.config_records[wire.HELD])
+        is_alone = len(reply.content) == len(held) == 1
+    except Exception:  # whatever a hostile node sends counts as nothing
+        return Report()
+    clients, digest, answered = (held.get(name) for name in (wire.CLIENTS, wire.DIGEST, wire.ANSWERED))
+    return Report(
+        clients if type(clients) is int and clients >= 0 else None,
+        digest if type(digest) is str and _DIGEST.fullmatch(digest) else "",
+        answered if type(answered) is int else 0,
+        held.get(wire.READY) is not False,
+        is_alone and held.get(wire.OTHER_CODE) is True,
+    )

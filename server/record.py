@@ -25,10 +25,9 @@ from fedmf.accounting import Ledger
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
 from fedmf.normals import FORM as NORMALS
 from fedmf.npz import read_npz
-from fedmf.register import Register
 from fedmf.updates import wire
 from server.files import packed, sync_folder, temporary_path
-from server.state import Release, ServerState
+from server.state import Register, Release, ServerState
 
 FILE = "run.sqlite"
 FORMAT = 6  # 5: files of fedmf 0.1; 4: noise in float32, which is not private to its last bit
@@ -100,11 +99,8 @@ class Record:
         """Put an empty database in the place of any other: whole, or not there."""
         self.close()
         aside = temporary_path(self.path)
-        for path in (
-            *_files(self.path),
-            *_files(aside),
-        ):  # the old log first: it would be read as the new file's
-            path.unlink(missing_ok=True)
+        for path in (*_files(self.path), *_files(aside)):
+            path.unlink(missing_ok=True)  # the old log first: it would be read as the new file's
         with _errors(self.path), closing(_connect(str(aside))) as made:
             # In WAL from the beginning: no transaction ever makes a rollback journal, see `_open`.
             made.executescript(

@@ -5,7 +5,6 @@ knows its question. Sealed, both are of no use to a third: it reads nothing, and
 """
 
 from collections.abc import Iterable, Mapping
-from operator import is_not
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -24,10 +23,10 @@ from fedmf.sealing import (
     server_channel,
     unseal,
 )
-from server.gathering import connected
+from server.members import connected
 
 
-class SealedGrid(Grid):
+class SealedGrid:
     """Passes messages to `grid`; the ConfigRecords of tasks are sealed for their node, and those of replies opened.
 
     `box_keys` are the nodes' public keys by what record and roster call a node. Models travel as they are, because they are
@@ -40,15 +39,14 @@ class SealedGrid(Grid):
     ) -> None:
         self._grid, self._key, self._box_keys, self._overrides = grid, key, box_keys, overrides
         self._run_key = X25519PrivateKey.generate()
-        self._models: list[ArrayRecord] | None = (
-            None  # of the message before, and the digest of what was open with it
-        )
-        self._digest = b""
+        # Of the message before, and the digest of what was open with it: all messages of a round share their model.
+        self._models: list[ArrayRecord] = []
+        self._digest = digest_public(overrides, {})
         self._channels: dict[int, Channel] = {}  # by node id
         self._asked: dict[str, tuple[Channel, bytes]] = {}  # by message id: what the reply is about
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the grid has besides, such as `get_nodes`."""
+        """Return what else the grid has, such as `get_nodes`."""
         return getattr(self._grid, name)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
@@ -84,54 +82,22 @@ class SealedGrid(Grid):
         return RecordDict({**models, SEALED: ConfigRecord({**boxes, **own})})
 
     def _public(self, models: Mapping[str, ArrayRecord]) -> bytes:
-        """Return the digest of what travels in the open, made once for all messages of a round, which share their model."""
+        """Return the digest of what travels in the open, made once a round."""
         records = list(models.values())
-        if (
-            self._models is None
-            or len(records) != len(self._models)
-            or any(map(is_not, records, self._models))
-        ):
+        if [*map(id, records)] != [*map(id, self._models)]:
             self._models, self._digest = records, digest_public(self._overrides, models)
         return self._digest
 
     def _opened(self, reply: Message) -> Message:
         if not reply.has_error():
-            found = {}
-            if asked := self._asked.pop(
-                reply.metadata.reply_to_message_id, None
-            ):  # the first reply alone is heard
-                found = unseal(asked[0].to_server, _boxes(reply.content), asked[1])
+            asked = self._asked.pop(reply.metadata.reply_to_message_id, None)
+            # The first reply alone is heard.
+            found = {} if asked is None else unseal(asked[0].to_server, _boxes(reply.content), asked[1])
             records = {name: _record(text) for name, text in found.items()}
             reply.content = RecordDict(
                 {name: record for name, record in records.items() if record is not None}
             )
         return reply
-
-    def set_run(self, run: Any) -> None:
-        """Tell the grid its run."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Any:
-        """The grid's run."""
-        return self._grid.run
-
-    def create_message(self, *arguments: Any, **named: Any) -> Message:
-        """Return a message to a node."""
-        return self._grid.create_message(*arguments, **named)
-
-    def get_nodes(self) -> Iterable[Any]:
-        """Return the connected nodes with their public keys."""
-        found: Iterable[Any] = self._grid.get_nodes()
-        return found
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the connected nodes."""
-        return self._grid.get_node_ids()
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Not used: `server.exchange` sends a round's tasks and hears its replies by the two methods above."""
-        raise NotImplementedError("a sealed grid is used by push_messages and pull_messages")
 
 
 def _boxes(content: RecordDict) -> Mapping[str, Any]:

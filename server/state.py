@@ -5,20 +5,60 @@ world may see. `apply_release` turns it into the next model: pure post-processin
 released round can be replayed from the record without asking any client again.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from fedmf.accounting import Ledger
-from fedmf.errors import ReleaseOrderError, SettingError
+from fedmf.errors import ParticipationError, ReleaseOrderError, SettingError
 from fedmf.mechanisms.noise import advanced, next_noise, released
 from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
-from fedmf.register import Register
 from fedmf.updates.vectors import Vector
 from server.optimizer import Optimizer, Slots, is_finite
+
+
+@dataclass(frozen=True, eq=False)
+class Register:
+    """The clients heard in the current epoch, in disjoint immutable sets of decreasing size, shared with later values.
+
+    As with the digits of a binary counter, a set is merged with those before it that are no larger, so that n clients are
+    copied at most log2(n) times each, and a lookup asks at most log2(n) sets.
+
+    >>> Register().spend(["a", "b"]).spend(["a"])
+    Traceback (most recent call last):
+    fedmf.errors.ParticipationError: client a would enter a second released sum of this epoch; one is allowed.
+    """
+
+    heard: tuple[frozenset[str], ...] = ()
+
+    def spend(self, clients: Iterable[str]) -> "Register":
+        """Return the register with `clients` spent too. Raises `ParticipationError` for a client seen twice."""
+        added: set[str] = set()
+        for client in clients:
+            if client in added or any(client in earlier for earlier in self.heard):
+                raise ParticipationError(
+                    f"client {client} would enter a second released sum of this epoch; one is allowed."
+                )
+            added.add(client)
+        larger = list(self.heard)
+        while larger and len(larger[-1]) <= len(added):
+            added |= larger.pop()
+        return Register((*larger, frozenset(added)))
+
+    @property
+    def spent(self) -> frozenset[str]:
+        """The clients spent in the current epoch."""
+        return frozenset().union(*self.heard)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the same clients are spent."""
+        return isinstance(other, Register) and self.spent == other.spent
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.wire import Turn, without_tag
 from server.aggregation import FixedPoint
-from server.cohort import Population, ReplyPolicy
+from server.cohort import Heard, Population, ReplyPolicy
 from server.exchange import exchange
 from server.messages import model_record, payloads, with_scale
 from server.optimizer import Optimizer
@@ -61,6 +61,14 @@ class Asked:
     message: Message
     clients: Sequence[str]
     mask_keys: Sequence[SecretKey] = field(repr=False)
+
+    def values(self, reply: Message, epoch: int, step: int) -> list[bytes | None]:
+        """Return the bytes of each client's values in `reply`; None for an error, what is malformed or of another task."""
+        run, sent = self.message.metadata.run_id, payloads(reply, len(self.clients))
+        return [
+            without_tag(data, key, Turn(run, epoch, step, client))
+            for client, key, data in zip(self.clients, self.mask_keys, sent, strict=True)
+        ]
 
 
 class FedMF(Strategy):
@@ -141,18 +149,16 @@ class FedMF(Strategy):
                 f"round {server_round} was asked for; the next one is {self.state.round + 1}."
             )
         epoch, step = self.state.position(self.plan)
-        state = begin_epoch(self.plan, self.state)
-        self.population.gather(self.plan, epoch, step, grid, key=self._secrets.key.derive("population"))
-        places = self.population.places(self.population.cohort(self.plan, server_round), grid)
+        state, key = begin_epoch(self.plan, self.state), self._secrets.key
+        places = self.population.cohort(self.plan, server_round, grid, key=key.derive("population"))
         if not places:
             raise RunStoppedError(f"no node is connected for round {server_round}; nothing was asked.")
-        self.state = state
-        self._asked = []
+        self.state, self._asked = state, []
         arrays = with_scale(arrays, state.scale)
         for node, clients in places.items():
             for start in range(0, len(clients), self._tasks_per_message):
                 batch = clients[start : start + self._tasks_per_message]
-                keys = [self._secrets.key.mask_key(client, step) for client in batch]
+                keys = [key.mask_key(client, step) for client in batch]
                 content = RecordDict({wire.MODEL: arrays, wire.TASK: self._tasks(batch, keys, epoch, step)})
                 if question := self.population.question(batch):
                     content[wire.HELD] = ConfigRecord({**question})
@@ -235,14 +241,13 @@ class FedMF(Strategy):
         while self.state.round < last:
             number = self.state.round + 1
             try:
-                begin_epoch(self.plan, self.state)
+                arrays, metrics = self._round(grid, arrays, train_config or ConfigRecord(), timeout)
             except PrivacyBudgetExhausted as stop:
                 if self.state.round == 0:
                     raise
                 log.warning("stopped after round %d with the model so far: %s", self.state.round, stop)
                 self.state = replace(self.state, secrets=None)  # no further epoch: its key is of no use
                 break
-            arrays, metrics = self._round(grid, arrays, train_config or ConfigRecord(), timeout)
             result.train_metrics_clientapp[number] = metrics
             if evaluate_fn is not None and (scores := evaluate_fn(number, arrays)) is not None:
                 result.evaluate_metrics_serverapp[number] = scores
@@ -300,18 +305,21 @@ class FedMF(Strategy):
         A node that has read another's task can tag values too (docs/deployment.md, "Trust").
         """
         plan, awaited = self.plan, {asked.message.metadata.message_id: asked for asked in self._asked}
+        place = self.state.position(plan)
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
         total = grid.zeros(plan.rotation.padded)
         answered: list[str] = []
         for reply in replies:
             if (asked := awaited.pop(reply.metadata.reply_to_message_id, None)) is None:
                 continue  # not of this cohort and round, or a second reply
-            if self.population.declines(asked.clients, reply):
-                continue  # as silence: its clients are neither heard nor spent
-            clients, values = asked.clients, self._values(asked, reply)
-            if not (any(data is not None for data in values) and self.population.admits(clients, reply)):
-                values = [None] * len(clients)
-            for client, kept, data in zip(clients, self._masks(asked.mask_keys), values, strict=True):
+            values = asked.values(reply, *place)
+            is_theirs = any(data is not None for data in values)
+            heard = self.population.heard(asked.clients, reply, is_theirs=is_theirs)
+            if heard is Heard.SILENCE:
+                continue  # its clients are neither heard nor spent
+            if heard is Heard.ZEROS:
+                values = [None] * len(values)
+            for client, kept, data in zip(asked.clients, self._masks(asked.mask_keys), values, strict=True):
                 self._on_reply(client, data)
                 grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)
@@ -328,13 +336,3 @@ class FedMF(Strategy):
         for first in range(0, len(keys), together):
             batch = keys[first : first + together]
             yield from [wire.coordinates(key, dimension, keep_probability) for key in batch]
-
-    def _values(self, asked: Asked, reply: Message) -> list[bytes | None]:
-        """Return the bytes of each client's values in `reply`; None for an error, what is malformed or of another task."""
-        run, place = asked.message.metadata.run_id, self.state.position(self.plan)
-        return [
-            without_tag(data, key, Turn(run, *place, client))
-            for client, key, data in zip(
-                asked.clients, asked.mask_keys, payloads(reply, len(asked.clients)), strict=True
-            )
-        ]

@@ -1,4 +1,4 @@
-"""A deployment inside the test process whose nodes have real keys and stand in a list."""
+"""A deployment inside the test process whose nodes have real keys, and may stand in a list."""
 
 from types import SimpleNamespace
 
@@ -10,9 +10,9 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from fedmf.updates import wire
 from nodes import Nodes, holding
 from plans import KEY, random_vector
-from server.attendance import DeployedPopulation
-from server.gathering import Attendance
-from server.known_nodes import KnownNode, KnownNodes, node_key
+from server.cohort import Roster
+from server.known_nodes import EVERY_NODE, KnownNode, KnownNodes, node_key
+from server.members import ROSTER, Attendance, DeployedPopulation
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
@@ -27,18 +27,21 @@ KEYS = {name: node_key(public_key_to_bytes(key)) for name, key in PUBLIC.items()
 
 
 class Signed(Nodes):
-    """Nodes whose public keys are real ones, as Flower gives them."""
+    """Nodes whose public keys are real ones, as Flower gives them; the node called "" has none."""
 
     def get_nodes(self):
+        names = {number: name for name, number in self.ids.items()}
         return [
             SimpleNamespace(
-                node_id=node.node_id, public_key=public_key_to_bytes(PUBLIC[node.public_key.decode()])
+                node_id=node.node_id,
+                public_key=public_key_to_bytes(PUBLIC[name]) if (name := names[node.node_id]) else b"",
             )
             for node in super().get_nodes()
         ]
 
 
 def answer(message):
+    """Return the reply of an honest node: each client's values on their own."""
     updates = [
         honest(fields, message, random_vector(50, 0.5, int(fields[wire.CLIENT].rpartition(":")[2])))
         for fields in fields_of(message)
@@ -52,14 +55,30 @@ def listing(**most):
     )
 
 
-def deployed(folder, held, listed, least=12, state=None, **limits):
-    """A strategy over nodes that hold `held`, of which those `listed` may take part."""
-    grid = Signed({name: holding(clients) for name, clients in held.items()}, dict.fromkeys(held, answer))
+def deployed(
+    folder, held, listed=EVERY_NODE, least=12, state=None, *, train=answer, plan=PLAN, accept_copy=False, options=(), **limits
+):  # fmt: skip
+    """A strategy over nodes that hold `held` (a count, or their answers to queries), of which those `listed` may take part.
+
+    `presence` of the strategy's population is what it was told last of the nodes that there are.
+    """
+    query = {name: clients if callable(clients) else holding(clients) for name, clients in held.items()}
+    grid = Signed(query, dict.fromkeys(held, train))
     about = Attendance(least, **{"timeout": 0.05, "query_timeout": 1.0, "nodes": listed, **limits})
-    state = state or first_state(PLAN, np.zeros(PLAN.dimension, "f4"), KEY)
-    releases = []
+    state = state or first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
+    releases, seen = [], []
+    population = DeployedPopulation(about, folder, on_presence=seen.append, accept_copy=accept_copy)
+    population.presence = lambda: seen[-1]
     strategy = FedMF(
-        PLAN, Sgd(1.0), DeployedPopulation(about, folder), state,
-        on_release=[lambda state, release: releases.append(release)], tasks_per_message=4,
+        plan, Sgd(1.0), population, state,
+        on_release=[lambda state, release: releases.append(release)], **{"tasks_per_message": 4, **dict(options)},
     )  # fmt: skip
     return strategy, grid, releases
+
+
+def roster_in(folder):
+    return Roster.from_json((folder / ROSTER).read_text())
+
+
+def tasks_in(grid):
+    return [message for message in grid.asked if message.metadata.message_type == "train"]

@@ -20,7 +20,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.run import Run
 from flwr.superlink.grid import HttpGrid
 
-from server.pulling import THREAD
+from server.exchange import THREAD
 
 PATH = "/v1/runtime/"
 DRIPS, NEVER = "drips", "never"  # announced: its bytes come one by one, or no part of it is ever there

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -191,9 +192,10 @@ def known_sums(scene: Scene, run: int, masks: npt.NDArray[np.bool_] | None) -> F
 class Named(SimulatedPopulation):
     """The clients of a scene, whose names are not all of one length and begin alike."""
 
-    def cohort(self, plan: Plan, server_round: int) -> list[str]:
-        """Return the names of the round's clients."""
-        return [str(int(name) + FIRST_NAME) for name in super().cohort(plan, server_round)]
+    def cohort(self, plan: Plan, server_round: int, grid: Any, *, key: SecretKey) -> dict[int, list[str]]:
+        """Return the names of the round's clients, by the node that runs them."""
+        places = super().cohort(plan, server_round, grid, key=key)
+        return {node: [str(int(name) + FIRST_NAME) for name in names] for node, names in places.items()}
 
 
 class KnownTrainer(Trainer):

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from flwr.serverapp import Grid
 
@@ -18,6 +19,7 @@ from experiments.run_files.directory import (
     record_attendance,
 )
 from experiments.run_files.reader import EXTENDED, differences, read_config
+from experiments.session.monitoring import Watch
 from experiments.session.resume import has_released, recorded_parts, taken_up
 from experiments.session.session import Session
 from experiments.settings.data import print_notes
@@ -30,13 +32,12 @@ from experiments.settings.values import plain, text_of
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.sealing import private_box_key, public_box_key
 from server import copies
-from server.attendance import DeployedPopulation
 from server.checkpoint import LOCK
 from server.cohort import UnreadyNodes
 from server.exchange import tasks_per_message
 from server.files import wait_until_unlocked
-from server.gathering import Attendance
 from server.known_nodes import EVERY_NODE, KnownNodes
+from server.members import Attendance, DeployedPopulation
 from server.sealed_grid import SealedGrid
 from server.strategy import FedMF
 
@@ -68,12 +69,18 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
     grid = sealed(grid, nodes, box_key, overrides)
     record = partial(record_attendance, directory.path, nodes)
 
+    def population(folder: Path, watch: Watch) -> DeployedPopulation:
+        accept_copy = settings.run.accept_copy
+        return DeployedPopulation(
+            attendance, folder, record, watch.on_wait, watch.on_presence, accept_copy=accept_copy
+        )
+
     def start(strategy: FedMF) -> None:
         strategy.start(grid, timeout=engine.round_timeout)
 
     session = Session(settings, directory, experiment, bundle=grid.run.fab_hash or None)
     summary = session.run(
-        partial(DeployedPopulation, attendance, on_epoch=record, accept_copy=settings.run.accept_copy),
+        population,
         start,
         tasks_per_message(experiment.plan),
     )
@@ -171,7 +178,7 @@ def sealed(grid: Grid, nodes: KnownNodes, box_key: Path | None, overrides: str) 
         )
         return grid
     keys = {node.key: public_box_key(node.box_key) for node in nodes if node.box_key is not None}
-    return SealedGrid(grid, private_box_key(box_key), keys, overrides)
+    return cast(Grid, SealedGrid(grid, private_box_key(box_key), keys, overrides))
 
 
 def run_directory(settings: Settings) -> Path:

@@ -22,8 +22,8 @@ from experiments.settings.schema import LoggerName, Settings
 from fedmf.accounting.caveats import LARGEST
 from fedmf.errors import SettingError
 from fedmf.version import __version__
-from server.cohort import Population, Presence, node_of
-from server.pulling import pulls_under_way
+from server.cohort import Presence, node_of
+from server.exchange import pulls_under_way
 from server.state import ServerState
 
 HOST = "127.0.0.1"
@@ -138,55 +138,32 @@ class Watch:
     def on_heard(self, answered: Sequence[str]) -> None:
         """Count the nodes of a deployment from which no client was heard when last asked; clients are KEY:NUMBER.
 
-        The nodes of this round's clients that are not connected count, as `found` was told of them.
+        The nodes of this round's clients that are not connected count, as `on_presence` was told of them.
         """
         if self._of_round:
             self._silent = (self._silent | self._of_round) - {node_of(client) for client in answered}
             self.set(round_nodes_silent=len(self._silent))
 
-    def found(self, clients: Sequence[str], places: Mapping[int, Sequence[str]], presence: Presence) -> None:
+    def on_wait(self, waits: bool) -> None:
+        """Set whether the run waits for nodes."""
+        self.set(waiting_for_nodes=int(waits))
+
+    def on_presence(self, presence: Presence) -> None:
         """Count the nodes that a round's clients are behind, those that are connected, and how many are expected at all.
 
         A node that is neither in a list nor in the epoch any more is no longer silent: it is gone.
         """
-        self._of_round = {node_of(client) for client in clients}
+        self._of_round = {*presence.in_round}
         self._silent &= presence.expected | presence.in_epoch
-        expected, present, in_epoch = presence.counts()
+        expected, connected, in_epoch = presence.counts()
         self.set(
-            round_nodes=len(self._of_round),
-            round_nodes_connected=len({node_of(client) for group in places.values() for client in group}),
+            round_nodes=len(presence.in_round),
+            round_nodes_connected=len(presence.in_round & presence.connected),
             pulls_under_way=pulls_under_way,
             nodes_expected=expected,
-            nodes_connected=present,
+            nodes_connected=connected,
             nodes_in_epoch=in_epoch,
         )
-
-
-class WatchedPopulation:
-    """A population that tells a watch when it waits for nodes, and how many it found."""
-
-    def __init__(self, population: Population, watch: Watch) -> None:
-        self._population, self._watch = population, watch
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what the population itself has."""
-        return getattr(self._population, name)
-
-    def gather(self, *asked: Any, **named: Any) -> None:
-        """Wait for enough clients."""
-        self._watch.set(waiting_for_nodes=1)
-        self._population.gather(*asked, **named)
-        self._watch.set(waiting_for_nodes=0)
-
-    def places(self, clients: Sequence[str], grid: Any) -> dict[int, list[str]]:
-        """Return which clients each connected node runs."""
-        self._watch.set(waiting_for_nodes=1)
-        places = self._population.places(clients, grid)
-        self._watch.set(waiting_for_nodes=0)
-        presence = self._population.presence()
-        if presence is not None:  # the nodes of a simulation are this machine
-            self._watch.found(clients, places, presence)
-        return places
 
 
 @contextmanager

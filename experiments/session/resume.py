@@ -59,9 +59,8 @@ def run_settings(overrides: Sequence[str], consent: str = CONSENT) -> Settings:
         _refuse_nothing_to_resume(path, given, extends=extends)
         return compose("config", overrides, Settings)
     document = bound_config(path)
-    if not is_true(
-        given.get("run.trust_code")
-    ):  # an import path that was typed, alone or in a list, is trusted
+    if not is_true(given.get("run.trust_code")):
+        # An import path that was typed, alone or in a list, is trusted.
         typed = {
             str(text) for value in given.values() for text in (value if isinstance(value, list) else [value])
         }

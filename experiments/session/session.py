@@ -24,7 +24,7 @@ from experiments.run_files.directory import CHECKPOINT, CONFIG, RunDirectory
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance, own_code
 from experiments.run_files.reader import fixed
 from experiments.session import resume
-from experiments.session.monitoring import WatchedPopulation, import_logger, open_logger, open_watch
+from experiments.session.monitoring import Watch, import_logger, open_logger, open_watch
 from experiments.session.progress import FailureCount, View
 from experiments.session.recorder import Recorder, Scorer
 from experiments.session.resume import recorded_parts, taken_up
@@ -137,13 +137,13 @@ class Session:
     @_by_key()
     def run(
         self,
-        population: Callable[[Path], Population],
+        population: Callable[[Path, Watch], Population],
         engine: Callable[[FedMF], None],
         tasks_per_message: int = 1,
     ) -> dict[str, Any]:
         """Run the rounds that are left, and return the summary.
 
-        `population` is given the folder of checkpoints; `engine` is given the strategy and calls its `start`.
+        `population` is given the folder of checkpoints and who is told of nodes; `engine` is given the strategy and calls its `start`.
         """
         settings, path = self._settings, self._directory.path
         with (
@@ -172,7 +172,7 @@ class Session:
             strategy = FedMF(
                 plan,
                 self._experiment.optimizer,
-                WatchedPopulation(population(path / CHECKPOINT), self._watch),
+                population(path / CHECKPOINT, self._watch),
                 state,
                 replies=self._experiment.replies,
                 commit=stopping_on_disk_errors()(self._checkpoint.commit),
@@ -315,7 +315,7 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
     try:
         with engine_worker(settings, experiment) as worker:
             session.run(
-                lambda folder: SimulatedPopulation(),
+                lambda folder, watch: SimulatedPopulation(),
                 lambda strategy: run_locally(
                     make_server_app(lambda context: strategy), worker, session.failures.add
                 ),

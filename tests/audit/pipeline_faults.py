@@ -13,12 +13,11 @@ from audit.noise_faults import is_last
 from experiments.audit.sabotage import UNCLIPPED, patched
 from experiments.audit.scene import Named, Run
 from fedmf.randomness import SecretKey
-from fedmf.register import Register
 from fedmf.updates import wire
 from server.aggregation import UNCLIPPED_BOUND, FixedPoint
 from server.checkpoint import Checkpoint
 from server.record import Record
-from server.state import Secrets, apply_release, begin_epoch, make_release
+from server.state import Register, Secrets, apply_release, begin_epoch, make_release
 from server.strategy import FedMF
 
 FAVOURED = "1002"
@@ -49,8 +48,22 @@ def of_strategy(owner):
         yield
 
 
+class OneNode:
+    """A grid of one node, as scenes have it."""
+
+    @staticmethod
+    def get_node_ids():
+        return [1]
+
+
+def asked_in(strategy, number):
+    """Return the clients of round `number`."""
+    (names,) = strategy.population.cohort(strategy.plan, number, OneNode, key=None).values()
+    return names
+
+
 def by_pairs(strategy, client, step, key):
-    cohort = strategy.population.cohort(strategy.plan, strategy.state.round + 1)
+    cohort = asked_in(strategy, strategy.state.round + 1)
     place = cohort.index(client)
     return key, cohort[place - place % 2], step
 
@@ -66,9 +79,9 @@ def elsewhere(strategy, client, step, key, firsts={}):  # noqa: B006
     if epoch == 0:
         firsts[id(strategy.plan)] = key
         return key, client, step
-    rounds, cohort = strategy.plan.participation.rounds_per_epoch, strategy.population.cohort
+    rounds = strategy.plan.participation.rounds_per_epoch
     places = [
-        [(one, t) for t in range(rounds) for one in cohort(strategy.plan, e * rounds + t + 1)]
+        [(one, t) for t in range(rounds) for one in asked_in(strategy, e * rounds + t + 1)]
         for e in (0, epoch)
     ]
     place = places[1].index((client, step))
@@ -224,11 +237,11 @@ def taking_part_twice():
     """Ask the first client of an epoch's first round in its second round too."""
     honest = Named.cohort
 
-    def cohort(self, plan, server_round):
-        names = honest(self, plan, server_round)
+    def cohort(self, plan, server_round, grid, *, key):
+        (node, names), *_ = honest(self, plan, server_round, grid, key=key).items()
         if (server_round - 1) % plan.participation.rounds_per_epoch == 1:
-            names[0] = honest(self, plan, server_round - 1)[0]
-        return names
+            names[0] = honest(self, plan, server_round - 1, grid, key=key)[node][0]
+        return {node: names}
 
     return patched((Named, "cohort", cohort), (Register, "spend", lambda self, clients: self))
 

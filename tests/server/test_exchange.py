@@ -1,113 +1,89 @@
+"""A round's replies: each is heard once, and none of what a node announces, sends slowly or never holds another node's."""
+
+import gc
+import threading
 import time
-from itertools import count, islice
+import weakref
+from itertools import count, islice, pairwise
 
 import pytest
 from flwr.app import Message, MessageType, RecordDict
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
-from experiments.engines.grid import set_identity
+from experiments.engines.grid import InProcessWorker, LocalGrid, set_identity
 from fedmf.errors import RunStoppedError
 from plans import small_plan
-from server.exchange import exchange, tasks_per_message
+from server import exchange as module
+from server.exchange import THREAD, Pulls, exchange, pulls_under_way, tasks_per_message
+from slow_superlink import DRIPS, NEVER, slow_superlink
+
+pytestmark = pytest.mark.long
+
+LATE = 1.0  # what a round may last beyond its deadline
 
 
 class Scripted:
-    """A grid whose replies to question k are `script[k]`, one entry a pull: a list of replies, or an exception."""
+    """A grid whose replies to question k are `script[k]`, one entry a pull: a list of replies, or an exception.
 
-    def __init__(self, script, ids=None):
-        self._script = {key: list(steps) for key, steps in script.items()}
-        self._ids = map(str, count()) if ids is None else iter(ids)
+    `calls` has the nodes to which each call sent. Of a message to a node in `lost` nothing is sent, as Flower does with one
+    too large.
+    """
+
+    def __init__(self, script, lost=()):
+        self.script, self.lost = {key: list(steps) for key, steps in script.items()}, lost
+        self.ids, self.calls, self.sent = map(str, count()), [], []
 
     def push_messages(self, messages):
-        sent = list(islice(self._ids, len(messages)))
-        for message, number in zip(messages, sent, strict=False):
+        self.calls.append([message.metadata.dst_node_id for message in messages])
+        kept = [message for message in messages if message.metadata.dst_node_id not in self.lost]
+        for message, number in zip(kept, islice(self.ids, len(kept)), strict=True):
             message.metadata.__dict__["_message_id"] = number
-        return sent
+        self.sent += kept
+        return [message.metadata.message_id for message in kept]
 
     def pull_messages(self, message_ids):
         (question,) = message_ids
-        step = self._script[question].pop(0) if self._script.get(question) else []
-        if isinstance(step, Exception):
+        step = self.script[question].pop(0) if self.script.get(question) else []
+        if isinstance(step, BaseException):
             raise step
         return step
 
 
-def questions(count):
+def questions(nodes):
     set_identity()
-    return [Message(RecordDict(), node, MessageType.TRAIN) for node in range(1, count + 1)]
+    return [Message(RecordDict(), node, MessageType.TRAIN) for node in nodes]
 
 
 def answer(number):
-    (question,) = questions(1)
+    (question,) = questions([1])
     question.metadata.__dict__["_message_id"] = str(number)
     return Message(RecordDict(), reply_to=question)
 
 
-def heard(grid, count, timeout=0.2):
+def heard(grid, nodes, timeout=0.2):
+    """Return which questions were answered, and whether by an error, in the order of the replies."""
     return [
         (reply.metadata.reply_to_message_id, reply.has_error())
-        for reply in exchange(grid, questions(count), timeout=timeout)
+        for reply in exchange(grid, questions(range(1, nodes + 1)), timeout=timeout)
     ]
 
 
-def test_first_replies_in_whatever_order_and_never_twice():
-    grid = Scripted({"0": [[], [answer(0)]], "1": [[answer(1), answer(1)], [answer(1)]]})
-    assert heard(grid, 2, timeout=5) == [("1", False), ("0", False)]
+UNREADABLE = KeyError("shape")  # Flower unpacks while pulling: hostile bytes raise there
+OUTCOMES = {
+    "in any order and never twice": (
+        {"0": [[], [answer(0)]], "1": [[answer(1), answer(1)], [answer(1)]]}, [("1", False), ("0", False)],
+    ),
+    "unreadable": ({"0": [UNREADABLE], "1": [[answer(1)]]}, [("0", True), ("1", False)]),
+    "a broken way is tried again": ({"0": [ConnectionError("down"), [answer(0)]]}, [("0", False)]),
+    "of another question": ({"0": [[answer(7)], [answer(0)]]}, [("0", False)]),
+}  # fmt: skip
 
 
-def test_a_reply_that_cannot_be_read_is_an_error_of_that_client_alone():
-    """Flower unpacks while pulling: hostile bytes raise there."""
-    grid = Scripted({"0": [KeyError("shape")], "1": [[answer(1)]]})
-    assert heard(grid, 2, timeout=5) == [("0", True), ("1", False)]
-
-
-class Calls(Scripted):
-    """A grid that notes how many messages each call sends; of those to node 2 it sends none, as Flower for one too large."""
-
-    def __init__(self, script):
-        super().__init__(script)
-        self.calls = []
-
-    def push_messages(self, messages):
-        self.calls.append([message.metadata.dst_node_id for message in messages])
-        return super().push_messages([message for message in messages if message.metadata.dst_node_id != 2])
-
-
-def test_each_message_is_sent_whole_before_the_next_is_announced():
-    """And one that is not sent takes no other one's place."""
-    unreadable = KeyError("shape")
-    grid = Calls({"0": [unreadable], "1": [unreadable]})
-    replies = exchange(grid, questions(3), timeout=5)
-    assert grid.calls == [[1], [2], [3]]
-    assert [reply.metadata.src_node_id for reply in replies] == [1, 3]
-
-
-@pytest.mark.parametrize(("losses", "sent"), [(1, True), (9, False)])
-def test_a_message_whose_upload_the_superlink_forgot_is_sent_again_under_its_id(losses, sent):
-    class Forgets(Calls):
-        def push_messages(self, messages):
-            self.calls.append([message.metadata.dst_node_id for message in messages])
-            if messages[0].metadata.dst_node_id == 1 and len(self.calls) <= losses:
-                raise ObjectPushError("part", 1, "session")
-            return Scripted.push_messages(self, messages)
-
-    grid = Forgets({"0": [[answer(0)]], "1": [[answer(1)]]})
-    replies = list(exchange(grid, questions(2), timeout=0.3))
-    assert len(replies) == 1 + sent
-    assert grid.calls == [[1]] * (2 if sent else 3) + [[2]]
-
-
-def test_a_grid_in_this_process_is_given_all_messages_in_one_call():
-    grid = Calls({"0": [[answer(0)]], "1": [[answer(1)]]})
-    grid.is_exhausted = False
-    messages = [message for message in questions(3) if message.metadata.dst_node_id != 2]
-    assert len(list(exchange(grid, messages, timeout=5))) == 2
-    assert grid.calls == [[1, 3]]
-
-
-def test_a_broken_way_is_tried_again():
-    grid = Scripted({"0": [ConnectionError("down"), [answer(0)]]})
-    assert heard(grid, 1, timeout=5) == [("0", False)]
+@pytest.mark.parametrize("how", OUTCOMES)
+def test_first_replies_count_and_an_unreadable_one_is_an_error_of_its_client_alone(how, caplog):
+    script, outcome = OUTCOMES[how]
+    assert heard(Scripted(script), len(script), timeout=5) == outcome
+    assert "in time" not in caplog.text
 
 
 def test_the_deadline_ends_the_wait_and_silence_is_silence():
@@ -116,85 +92,290 @@ def test_the_deadline_ends_the_wait_and_silence_is_silence():
     assert 0.2 <= time.monotonic() - started < 2
 
 
-def test_a_node_whose_reply_blocks_until_the_deadline_silences_no_other():
-    class Blocking(Scripted):
-        def pull_messages(self, message_ids):
-            time.sleep(0.3 if message_ids == ["0"] else 0)
-            return super().pull_messages(message_ids)
-
-    assert heard(Blocking({"1": [[], [answer(1)]]}), 2, timeout=0.2) == [("1", False)]
-
-
-def test_replies_to_other_questions_are_dropped():
-    assert heard(Scripted({"0": [[answer(7)], [answer(0)]]}), 1, timeout=5) == [("0", False)]
+def test_each_message_is_sent_whole_before_the_next_is_announced_and_a_lost_one_is_silent():
+    grid = Scripted({"0": [UNREADABLE], "1": [UNREADABLE]}, lost=[2])
+    replies = exchange(grid, questions([1, 2, 3]), timeout=5)
+    assert grid.calls == [[1], [2], [3]]
+    assert [reply.metadata.src_node_id for reply in replies] == [1, 3]
+    with pytest.raises(RunStoppedError, match="none of the round's tasks"):
+        heard(Scripted({}, lost=[1, 2]), 2)
 
 
-def test_tasks_that_could_not_be_sent_are_silent_and_none_at_all_stops_the_run():
-    assert heard(Scripted({"0": [[answer(0)]]}, ids=["0", None]), 2, timeout=5) == [("0", False)]
-    for ids in ([], [None, None]):
-        with pytest.raises(RunStoppedError, match="none of the round's tasks"):
-            heard(Scripted({}, ids=ids), 2)
+@pytest.mark.parametrize(("losses", "sent"), [(1, True), (9, False)])
+def test_a_message_whose_upload_the_superlink_forgot_is_sent_again_under_its_id(losses, sent):
+    class Forgets(Scripted):
+        def push_messages(self, messages):
+            if messages[0].metadata.dst_node_id == 1 and len(self.calls) < losses:
+                self.calls.append([1])
+                raise ObjectPushError("part", 1, "session")
+            return super().push_messages(messages)
+
+    grid = Forgets({"0": [[answer(0)]], "1": [[answer(1)]]})
+    assert len(heard(grid, 2, timeout=0.3)) == 1 + sent
+    assert grid.calls == [[1]] * (2 if sent else 3) + [[2]]
 
 
-class OneBehind:
+def test_a_grid_in_this_process_is_given_all_messages_in_one_call_and_pulled_in_this_thread():
+    """Its clients train in a pull: in the thread whose settings they know, and whatever it takes."""
+    from flwr.clientapp import ClientApp
+
+    app, threads = ClientApp(), []
+
+    @app.train()
+    def train(message, context):
+        threads.append(threading.current_thread())
+        time.sleep(0.1)
+        return Message(RecordDict(), reply_to=message)
+
+    set_identity()
+    grid = LocalGrid(InProcessWorker(app))
+    (question,) = grid.push_messages(questions([1]))
+    assert len(Pulls(grid).pull(question, questions([1])[0], 0.01)) == 1
+    assert threads == [threading.current_thread()]
+    scripted = Scripted({"0": [[answer(0)]], "1": [[answer(1)]]})
+    scripted.is_exhausted = False
+    assert len(heard(scripted, 2, timeout=5)) == 2
+    assert scripted.calls == [[1, 2]]
+
+
+def test_what_ends_the_run_ends_it_from_another_thread_too():
+    """Flower's own exception for a run that was stopped is no `Exception`; a grid without workers charges no client."""
+
+    class Stopped(BaseException):
+        pass
+
+    for error in (Stopped(), RunStoppedError("no worker is left.")):
+        with pytest.raises(type(error)):
+            heard(Scripted({"0": [error], "1": [[answer(1)]]}), 2, timeout=5)
+
+
+# nodes that do not answer
+
+
+class OneBehind(Scripted):
     """A grid whose node holds each reply back until another message comes (Flower 1.41, after a lost SuperLink)."""
 
-    def __init__(self, nudges_needed=1):
-        self.messages, self._needed = [], nudges_needed
-
-    def push_messages(self, messages):
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = str(len(self.messages))
-            self.messages.append(message)
-        return [message.metadata.message_id for message in messages]
+    needed = 1
 
     def pull_messages(self, message_ids):
         (question,) = message_ids
-        return [answer(question)] if len(self.messages) > int(question) + self._needed else []
+        return [answer(question)] if len(self.sent) > int(question) + self.needed else []
 
 
-def test_a_node_that_holds_its_reply_back_is_nudged(monkeypatch):
-    monkeypatch.setattr("server.exchange._PATIENCE", 0.05)
-    grid = OneBehind(nudges_needed=2)
+@pytest.mark.parametrize("needed", [0, 2])
+def test_a_node_that_holds_its_reply_back_is_nudged_and_another_is_not(monkeypatch, needed):
+    monkeypatch.setattr(module, "_PATIENCE", 0.05 if needed else 60)
+    grid = OneBehind({})
+    grid.needed = needed
     assert heard(grid, 1, timeout=5) == [("0", False)]
-    nudges = grid.messages[1:]
-    assert [nudge.metadata.message_type for nudge in nudges] == [MessageType.QUERY] * 2
+    nudges = grid.sent[1:]
+    assert [nudge.metadata.message_type for nudge in nudges] == [MessageType.QUERY] * needed
     assert all(nudge.metadata.dst_node_id == 1 and not nudge.content for nudge in nudges)
 
 
-def test_who_answers_in_time_is_not_nudged(monkeypatch):
-    monkeypatch.setattr("server.exchange._PATIENCE", 60)
-    assert heard(OneBehind(), 1) == []
-    grid = OneBehind(nudges_needed=0)
-    assert heard(grid, 1) == [("0", False)]
-    assert len(grid.messages) == 1
+@pytest.mark.parametrize("how", ["fails", "blocks"])
+def test_a_nudge_that_cannot_be_sent_holds_no_round(monkeypatch, how):
+    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+    release = threading.Event()
+
+    class Broken(Scripted):
+        def push_messages(self, messages):
+            if messages[0].metadata.message_type == MessageType.QUERY:
+                if how == "blocks":
+                    release.wait(30)
+                raise ConnectionError("down")
+            return super().push_messages(messages)
+
+    begun = time.monotonic()
+    assert heard(Broken({}), 1, timeout=0.3) == []
+    assert time.monotonic() - begun < 0.3 + LATE
+    release.set()
 
 
-def test_the_log_says_who_has_not_answered_yet_and_who_never_did(monkeypatch, caplog):
-    monkeypatch.setattr("server.exchange._PATIENCE", 0.05)
-    assert heard(Scripted({"1": [[answer(1)]]}), 3, timeout=0.2) == [("1", False)]
+def test_the_log_says_which_nodes_have_not_answered_yet_and_which_never_did(monkeypatch, caplog):
+    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+    assert heard(Scripted({"1": [[answer(1)]]}), 3) == [("1", False)]
     said = [record.getMessage() for record in caplog.records]
     assert said[0] == "2 nodes (1, 3) have not answered yet and are sent a query"
     assert said[-1] == "2 nodes (1, 3) have not answered in time"
 
 
-def test_nothing_is_said_of_who_answered(caplog):
-    assert heard(Scripted({"0": [[answer(0)]]}), 1, timeout=5) == [("0", False)]
-    assert not caplog.records
+# slow nodes, over HTTP
 
 
-def test_a_nudge_that_cannot_be_sent_ends_nothing(monkeypatch):
-    monkeypatch.setattr("server.exchange._PATIENCE", 0.01)
-    grid = Scripted({"0": [[], [], [], [answer(0)]]})
-    push = grid.push_messages
+def heard_over_http(nodes, timeout):
+    """The nodes that were heard, when each was, and how long the exchange lasted."""
+    set_identity()
+    with slow_superlink(nodes) as (_, grid):
+        begun, when = time.monotonic(), {}
+        for reply in exchange(grid, questions(nodes), timeout=timeout):
+            when[reply.content["r"]["from"]] = time.monotonic() - begun
+        return when, time.monotonic() - begun
 
-    def broken(messages):
-        if messages[0].metadata.message_type == MessageType.QUERY:
-            raise ConnectionError("down")
-        return push(messages)
 
-    grid.push_messages = broken
-    assert heard(grid, 1, timeout=5) == [("0", False)]
+@pytest.mark.parametrize("how", [NEVER, DRIPS])
+def test_a_reply_that_is_announced_and_not_sent_holds_a_round_no_longer_than_its_deadline(how):
+    """Flower's own pull waits minutes for the next part, and for a response as long as bytes come."""
+    when, lasted = heard_over_http({1: how, 2: 0}, timeout=1.5)
+    assert set(when) == {2}
+    assert 1.5 <= lasted < 1.5 + LATE
+
+
+def test_other_replies_keep_arriving_while_nodes_keep_their_pulls_waiting(monkeypatch):
+    """Three hold theirs back in three ways; the others are heard within a moment of having sent, in the order of it."""
+    monkeypatch.setattr(module, "_SLOW", 0.2)
+    when, lasted = heard_over_http({1: NEVER, 2: DRIPS, 3: None, 4: 0, 5: 1.0, 6: 2.0}, timeout=3)
+    assert set(when) == {4, 5, 6}
+    assert when[4] < 1
+    assert 1.0 <= when[5] < 1.8
+    assert 2.0 <= when[6] < 2.5
+    assert lasted < 3 + LATE
+
+
+def test_a_reply_announced_at_the_deadline_makes_no_other_node_silent():
+    """Many at once: a moment for each of them would be longer than what is left."""
+    when, lasted = heard_over_http(dict.fromkeys(range(1, 9), NEVER) | {9: 0.95, 10: 0.95}, timeout=1.0)
+    assert set(when) == {9, 10}
+    assert lasted < 1.0 + LATE
+
+
+# slow nodes, in this process
+
+
+class Elsewhere(Scripted):
+    """A grid whose pulls a test makes as long and as bad as it likes, by `reply(question)`; it knows the node of each question."""
+
+    def __init__(self, reply):
+        super().__init__({})
+        self.reply, self.pulled, self.at_once, self.most, self.lock = reply, [], 0, 0, threading.Lock()
+
+    def node_of(self, question):
+        return self.sent[int(question)].metadata.dst_node_id
+
+    def pull_messages(self, message_ids):
+        (question,) = message_ids
+        with self.lock:
+            self.pulled.append(question)
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+        try:
+            return self.reply(question)
+        finally:
+            with self.lock:
+                self.at_once -= 1
+
+
+def asked(grid, nodes, timeout):
+    return [reply.metadata.reply_to_message_id for reply in exchange(grid, questions(nodes), timeout=timeout)]
+
+
+def pull_threads(before):
+    return [thread for thread in threading.enumerate() if thread.name == THREAD and thread not in before]
+
+
+def wait_until(is_so):
+    for _ in range(250):
+        if is_so():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_nodes_that_block_once_the_deadline_has_passed_leave_time_for_others():
+    release, begun = threading.Event(), time.monotonic()
+
+    def reply(question):
+        if time.monotonic() < begun + 0.3:
+            return []
+        return [answer(question)] if question == "8" else release.wait(30) and []
+
+    assert asked(Elsewhere(reply), range(1, 10), timeout=0.3) == ["8"]
+    assert time.monotonic() - begun < 0.3 + LATE
+    release.set()
+
+
+def test_a_slow_reply_is_not_lost_and_not_asked_for_twice_and_quick_ones_come_one_at_a_time():
+    grid = Elsewhere(lambda question: time.sleep(0.5 if question == "0" else 0.02) or [answer(question)])
+    replies = asked(grid, range(1, 21), timeout=5)
+    assert replies[-1] == "0"
+    assert sorted(grid.pulled, key=int) == sorted(replies, key=int) == [str(number) for number in range(20)]
+    assert grid.most == 2  # so that one reply is in memory at a time, but for the slow one
+
+
+def test_a_node_has_one_pull_at_a_time_so_that_there_are_no_more_threads_than_slow_nodes(monkeypatch):
+    monkeypatch.setattr(module, "_SLOW", 0.01)
+    release, before = threading.Event(), threading.enumerate()
+    grid = Elsewhere(lambda question: release.wait(30) and [])
+    assert pulls_under_way() == 0
+    assert asked(grid, [1] * 20 + [2] * 20, timeout=0.5) == []
+    assert grid.most == len(pull_threads(before)) == pulls_under_way() == 2
+    release.set()
+    assert wait_until(lambda: not pulls_under_way())  # they end with their calls
+
+
+def test_pauses_between_two_polls_are_short():
+    """A tenth of a second at most: what a reply may lie on the server unread."""
+    assert module._SHORTEST_PAUSE <= module._LONGEST_PAUSE <= 0.1
+    times = []
+    asked(Elsewhere(lambda question: times.append(time.monotonic()) or []), [1], timeout=1.5)
+    assert max(after - before for before, after in pairwise(times)) < 0.3
+
+
+@pytest.mark.parametrize(("took", "many"), [(0.4, 30), (0.08, 60)])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_node_whose_every_reply_takes_a_while_delays_no_other_nodes_replies(took, many, is_first):
+    """Whether each is slow, or each is just quick enough and they are many; and wherever its messages stand."""
+
+    def reply(question):
+        time.sleep(took if grid.node_of(question) == 1 else 0.005)
+        return [answer(question)]
+
+    grid = Elsewhere(reply)
+    nodes = sorted([1] * many + [2] * 40, reverse=not is_first)
+    begun, when = time.monotonic(), []
+    for message in exchange(grid, questions(nodes), timeout=3.5):
+        if grid.node_of(message.metadata.reply_to_message_id) == 2:
+            when.append(time.monotonic() - begun)
+    assert len(when) == 40
+    assert max(when) < 2.5
+    assert grid.most <= 2
+
+
+def test_a_node_has_one_thread_across_rounds_and_its_late_reply_of_an_old_round_is_dropped():
+    """It may be as large as the model: nothing of it is kept."""
+    release, before, brought = threading.Event(), threading.enumerate(), []
+
+    def reply(question):
+        found = answer(question)
+        if question == "0":
+            release.wait(30)
+            brought.append(weakref.ref(found))
+        return [found]
+
+    grid = Elsewhere(reply)
+    assert asked(grid, [1, 2], timeout=0.3) == ["1"]
+    for number in range(2, 8, 2):
+        assert asked(grid, [1, 2], timeout=0.3) == [str(number + 1)]
+        assert wait_until(lambda: len(pull_threads(before)) == 1)
+    assert grid.most == 2  # the one that lasts, and the other node's
+    assert grid.pulled.count("0") == 1
+    release.set()
+    assert wait_until(lambda: not pull_threads(before) and brought)
+    gc.collect()
+    assert brought[0]() is None
+    assert asked(grid, [1, 2], timeout=5) == ["8", "9"]  # its own new reply, and nothing of the old round
+
+
+def test_a_node_that_was_slow_once_is_not_waited_for_again():
+    grid = Elsewhere(lambda question: time.sleep(0.3) or [answer(question)])
+    first, second = questions([1, 2])
+    pulls = Pulls(grid)
+    assert pulls.pull("0", first, 0.1) == []
+    assert wait_until(lambda: pulls.pull("0", first, 0.1))
+    begun = time.monotonic()
+    assert pulls.pull("1", first, 5.0) == []
+    assert time.monotonic() - begun < 0.2
+    assert len(pulls.pull("2", second, 5.0)) == 1  # another node is waited for
 
 
 @pytest.mark.parametrize(
@@ -202,12 +383,6 @@ def test_a_nudge_that_cannot_be_sent_ends_nothing(monkeypatch):
 )
 def test_a_message_holds_no_more_values_than_the_model_or_four_mebibytes(settings):
     plan = small_plan(**settings)
-    tasks = tasks_per_message(plan)
-    largest = max(4 << 20, 4 * plan.dimension)
+    tasks, largest = tasks_per_message(plan), max(4 << 20, 4 * plan.dimension)
     assert tasks >= 1
     assert tasks * plan.value_bytes <= largest < (tasks + 1) * plan.value_bytes
-
-
-def test_a_grid_that_has_nobody_left_to_answer_stops_the_run_and_charges_no_client():
-    with pytest.raises(RunStoppedError, match="no worker"):
-        heard(Scripted({"0": [RunStoppedError("no worker is left.")], "1": [[answer(1)]]}), 2, timeout=5)

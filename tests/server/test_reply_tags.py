@@ -12,9 +12,8 @@ from fedmf.updates import wire
 from fedmf.updates.wire import with_tag
 from nodes import Nodes, holding, key_of
 from plans import KEY
-from server.attendance import DeployedPopulation
 from server.cohort import SimulatedPopulation, cohort_indices
-from server.gathering import Attendance
+from server.members import Attendance, DeployedPopulation
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF

@@ -26,9 +26,9 @@ from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 from fedmf.updates import wire
 from nodes import DATA, Nodes, context, key_of, network, playing, write_list
 from runs import composed, metrics, model, simulate, summary
-from server import gathering
-from server.attendance import ROSTER
 from server.cohort import Roster
+from server.members import ROSTER
+from server.messages import node_report
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
@@ -267,7 +267,7 @@ def test_a_node_says_how_many_clients_it_declares_without_looking_at_its_data():
     message = Message(RecordDict(), 1, MessageType.QUERY)
     message.metadata.__dict__["_message_id"] = "a"
     reply = playing("", "clients=479 dataset=by_user_npz dataset.path=/nowhere.npz")(message)
-    assert gathering.claimed(reply) == 479
+    assert node_report(reply).clients == 479
     assert playing("", "")(message).has_error()
     assert playing("", "clients=0")(message).has_error()
 

@@ -17,7 +17,7 @@ from experiments.engines.grid import call_app, set_identity
 from experiments.settings.reference import CONF
 from fedmf.errors import SettingError
 from nodes import Nodes, context
-from server.messages import says_other_code
+from server.messages import node_report
 
 WARM = [sys.executable, "-m", "experiments.deployment.warm"]
 TASK = """
@@ -99,10 +99,10 @@ def asked(kind):
 
 def test_a_node_does_no_work_for_other_code_than_it_runs(bundle, caplog, monkeypatch):
     monkeypatch.setattr(apps, "prepare", lambda: None)
-    assert not says_other_code(asked(MessageType.QUERY))
+    assert not node_report(asked(MessageType.QUERY)).has_other_code
     (bundle / "fedmf" / "errors.py").write_text("# changed\n")
     for kind in (MessageType.QUERY, MessageType.TRAIN):
-        assert says_other_code(asked(kind))
+        assert node_report(asked(kind)).has_other_code
     assert caplog.text.count("This node does no work for the run.") == 2
     with pytest.raises(SettingError, match=r"is not the code installed here .* The run was not started"):
         apps.main(Nodes({}), context())

@@ -106,8 +106,7 @@ def silent(*rounds):
     """Return how many nodes are silent after each round, given as (asked, answered, in the list, in the epoch)."""
     watch, said = Watch(), []
     for asked, answered, listed, in_epoch in rounds:
-        clients = [f"{name}:0" for name in asked]
-        watch.found(clients, {1: clients}, Presence(frozenset(listed), frozenset(asked), frozenset(in_epoch)))
+        watch.on_presence(Presence(*map(frozenset, (listed, asked, in_epoch, asked))))
         watch.on_heard([f"{name}:0" for name in answered])
         said.append(watch.values["round_nodes_silent"])
     return said

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fedmf.errors import ParticipationError
-from fedmf.register import Register
+from server.state import Register
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdefghij"), max_size=4), max_size=8))
