@@ -159,6 +159,7 @@ class Cohorts(Sequence[npt.NDArray[np.int64]]):
         return Permutation(self.clients, self.seed.digest("order of clients", self.epoch))(places)
 
 
+@lru_cache(maxsize=2)  # every round of an epoch asks for the same ones
 def epoch_cohorts(
     clients: int, cohort_size: int, rounds_per_epoch: int, *, epoch: int, seed: PublicSeed
 ) -> Cohorts:

@@ -208,12 +208,15 @@ def write_count(run: str, released: int, *, is_over: bool = False) -> bool:
     """
     data = b"%d%s\n" % (released, b" over" if is_over else b"")
     try:
-        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        where = folder()
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        is_new = not (where / run).exists()
         with _opened(run, os.O_CREAT) as descriptor:
             os.pwrite(descriptor, data, 0)
             os.ftruncate(descriptor, len(data))
             os.fsync(descriptor)
-        sync_folder(folder())
+        if is_new:
+            sync_folder(where)
     except OSError as error:
         _warn(f"{error.filename or 'the home directory'} ({error.strerror})")
         return False

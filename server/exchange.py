@@ -185,15 +185,16 @@ class _Pull(NamedTuple):
 def _begin(question: str, call: Callable[[], object]) -> _Pull:
     outcomes: SimpleQueue[_Outcome] = SimpleQueue()
 
-    def run() -> None:
-        try:
-            outcomes.put((call(), None))
-        except BaseException as error:  # Flower tells that a run was stopped by one that is no `Exception`
-            outcomes.put(([], error))
-
-    thread = threading.Thread(target=run, name=THREAD, daemon=True)
+    thread = threading.Thread(target=lambda: outcomes.put(_outcome(call)), name=THREAD, daemon=True)
     thread.start()
     return _Pull(question, thread, outcomes)
+
+
+def _outcome(call: Callable[[], object]) -> _Outcome:
+    try:
+        return call(), None
+    except BaseException as error:  # Flower tells that a run was stopped by one that is no `Exception`
+        return [], error
 
 
 class Pulls:
@@ -211,6 +212,7 @@ class Pulls:
     def close(self) -> None:
         """Leave the pulls that are under way: what they bring is dropped."""
         self._left.update({node: pull.thread for node, pull in self.slow.items()})
+        self.slow.clear()
 
     def pull(self, question: str, message: Message, patience: float) -> list[Message]:
         """Return the replies to `message`, sent as `question`, that have arrived, waited for at most `patience` seconds."""
@@ -243,7 +245,8 @@ class Pulls:
         begun = time.monotonic()
         pull = self.slow.pop(node, None)
         if pull is None:
-            pull = _begin(question, lambda: list(self._grid.pull_messages([question])))
+            grid = self._grid  # the call keeps nothing else alive
+            pull = _begin(question, lambda: list(grid.pull_messages([question])))
             patience = min(patience, _ALLOWANCE - self._waited.get(node, 0.0))
         elif pull.question == question:
             patience = 0.0  # it had its time when it was begun

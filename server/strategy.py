@@ -56,17 +56,19 @@ def go_on(number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Asked:
-    """A message of the round under way, its clients, and each one's mask key, which its values are read with."""
+    """A message of the round under way, its place in the run, its clients and their mask keys."""
 
     message: Message
+    epoch: int
+    step: int
     clients: Sequence[str]
     mask_keys: Sequence[SecretKey] = field(repr=False)
 
-    def values(self, reply: Message, epoch: int, step: int) -> list[bytes | None]:
+    def values(self, reply: Message) -> list[bytes | None]:
         """Return the bytes of each client's values in `reply`; None for an error, what is malformed or of another task."""
         run, sent = self.message.metadata.run_id, payloads(reply, len(self.clients))
         return [
-            without_tag(data, key, Turn(run, epoch, step, client))
+            without_tag(data, key, Turn(run, self.epoch, self.step, client))
             for client, key, data in zip(self.clients, self.mask_keys, sent, strict=True)
         ]
 
@@ -163,7 +165,7 @@ class FedMF(Strategy):
                 if question := self.population.question(batch):
                     content[wire.HELD] = ConfigRecord({**question})
                 message = Message(content, node, MessageType.TRAIN, group_id=str(server_round))
-                self._asked.append(Asked(message, batch, keys))
+                self._asked.append(Asked(message, epoch, step, batch, keys))
         return [asked.message for asked in self._asked]
 
     def _tasks(
@@ -305,14 +307,13 @@ class FedMF(Strategy):
         A node that has read another's task can tag values too (docs/deployment.md, "Trust").
         """
         plan, awaited = self.plan, {asked.message.metadata.message_id: asked for asked in self._asked}
-        place = self.state.position(plan)
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
         total = grid.zeros(plan.rotation.padded)
         answered: list[str] = []
         for reply in replies:
             if (asked := awaited.pop(reply.metadata.reply_to_message_id, None)) is None:
                 continue  # not of this cohort and round, or a second reply
-            values = asked.values(reply, *place)
+            values = asked.values(reply)
             is_theirs = any(data is not None for data in values)
             heard = self.population.heard(asked.clients, reply, is_theirs=is_theirs)
             if heard is Heard.SILENCE:

@@ -57,7 +57,7 @@ def take_noted() -> list[Failure]:
 def clients_of(message: Message) -> list[str]:
     """Return the clients that a message has tasks for."""
     task = message.content.config_records.get(wire.TASK)
-    return [] if task is None else wire.entries(task, wire.CLIENT)
+    return [] if task is None else list(task[wire.CLIENT])  # type: ignore[arg-type]
 
 
 class Worker(Protocol):

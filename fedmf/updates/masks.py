@@ -26,8 +26,15 @@ _GUARD_BITS = 128
 _GUIDE_BITS = 16  # leading bits of a word that nearly always tell its gap
 
 
-def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
-    """Return the kept coordinates in increasing order, shape (k,), int64.
+def coordinates(mask_key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
+    """Return the coordinates that a reply under `mask_key` has; see `kept_coordinates`."""
+    return kept_coordinates(mask_key, dimension, keep_probability, "coordinates")
+
+
+def kept_coordinates(
+    key: SecretKey, dimension: int, keep_probability: float, *purpose: str
+) -> npt.NDArray[np.int64]:
+    """Return the kept coordinates in increasing order, shape (k,), int64, drawn from `key` derived for `purpose`, if any.
 
     Each of [0, dimension) is kept with `keep_probability` in (0, 1], independently. Takes O(gamma * dimension) time. The
     same arguments give the same coordinates on every platform.
@@ -43,7 +50,7 @@ def kept_coordinates(key: SecretKey, dimension: int, keep_probability: float) ->
     position, drawn = -1, 0  # the last coordinate looked at, and how many words were used
     while position < dimension - 1:
         ahead = _draws_for(dimension - 1 - position, keep_probability)
-        words = uniform_words(key, ahead, first=drawn)
+        words = uniform_words(key.derive(*purpose) if purpose else key, ahead, first=drawn)
         position, kept = follow(words, keep_probability, position, dimension)
         drawn += ahead
         pieces.append(kept)

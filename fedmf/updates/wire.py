@@ -31,7 +31,7 @@ from fedmf.checks import check_choice
 from fedmf.choices import VALUE_TYPES
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
-from fedmf.updates.masks import kept_coordinates
+from fedmf.updates.masks import coordinates as coordinates
 from fedmf.updates.vectors import TAU, Vector, clip_l2, clip_linf, dequantize, l2_norm
 
 # ArrayRecord of a message: the flat model under key VECTOR; under key SCALE, if there, what updates are scaled by.
@@ -129,11 +129,6 @@ def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
     if radius is not None and l2_norm(values) > radius:
         values = clip_l2(values, radius)
     return values
-
-
-def coordinates(key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
-    """Return the coordinates a reply under mask key `key` holds; see `kept_coordinates`."""
-    return kept_coordinates(key.derive("coordinates"), dimension, keep_probability)
 
 
 def value_bytes(dimension: int, keep_probability: float, value_type: str) -> float:
