@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from fedmf.lazy import lazily
 
 if TYPE_CHECKING:  # the public names
-    from client.adapters import with_adapters as with_adapters
     from client.app import make_client_app as make_client_app
     from client.data import Dataset as Dataset, Examples as Examples
     from client.metrics import Metric as Metric
+    from client.models import with_adapters as with_adapters
     from client.parameters import flat_parameters as flat_parameters, layout_of as layout_of
     from client.rehearsal import rehearse as rehearse
     from client.settings import DEVICES as DEVICES, TrainingSettings as TrainingSettings

@@ -1,31 +1,26 @@
 """The Flower ClientApp: unpack the tasks, train, privatize, pack each client's kept values.
 
-Any exception in a client's turn becomes a zero update, and so does an update that is not finite. Both are said on this
+Any exception in a client's turn becomes a zero update, and so does an update that is not finite. Both are logged on this
 machine only, by `on_failure`: otherwise one client's data would decide what the server releases, and zero-out privacy
 would be lost with certainty (docs/privacy.md). For the same reason it may not silence the clients after
 it: see `client.resident` for the trainer, and `Elsewhere` for what only another process can do. What fails before any
 client's data are read is no client's turn: an app that is made `at_once` raises it.
-
-On a CUDA device an update is privatized where it was trained (`client.on_device`), on the host otherwise and where a
-trainer of one's own gives it there.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from torch import Tensor
 
 from client.data import Examples
-from client.privatize import privatize, say_nothing
-from client.resident import Player, Resident
+from client.privatize import privatize
+from client.resident import Resident, Sent
 from client.training import Trainer
-from fedmf.errors import DeviceLostError, DivergedError, RunStoppedError, SettingError
+from fedmf.errors import DeviceLostError, DivergedError, RunStoppedError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.client_plan import ClientPlan
@@ -68,22 +63,6 @@ class Task:
         return self.turn.client
 
 
-@dataclass(frozen=True)
-class Sent:
-    """What all clients of a message start from, `model`, and scale their updates by, if by anything: (d,) float32."""
-
-    model: Vector
-    scale: Vector | None
-    _copies: dict[torch.device, tuple[Tensor, Tensor | None]] = field(default_factory=dict, repr=False)
-
-    def on(self, device: torch.device) -> tuple[Tensor, Tensor | None]:
-        """Return both on `device`, copied there once for all clients of the message."""
-        if device not in self._copies:
-            scale = None if self.scale is None else torch.tensor(self.scale, device=device)
-            self._copies[device] = torch.tensor(self.model, device=device), scale
-        return self._copies[device]
-
-
 def make_client_app(
     examples_of: Callable[[str, Context], Examples],
     make_trainer: Callable[[], Trainer],
@@ -119,15 +98,14 @@ def make_client_app(
             resident.restore()
             if resident.is_lost:
                 break
-            kept = safely_played(resident, examples_of, sent, task, context, plan, on_failure)
-            values.append(sent_bytes(kept, task))
+            values.append(play(resident, examples_of, sent, task, context, plan, on_failure))
         if resident.is_lost and elsewhere is None:
             raise DeviceLostError(
                 "the device does not answer this process any more, or has no room; end this process and ask a new one."
             )
         if left := tasks[len(values) :]:
             assert elsewhere is not None
-            values += play_elsewhere(elsewhere, left, len(vector), message, context, plan, on_failure)
+            values += play_elsewhere(elsewhere, left, message, context, plan, on_failure)
         return pack(values, message)
 
     return app
@@ -159,26 +137,10 @@ def scale_of(message: Message) -> Vector | None:
     return wire.to_vector(record[wire.SCALE].data) if wire.SCALE in record else None
 
 
-def mask(
-    update: Vector,
-    task: Task,
-    plan: ClientPlan,
-    *,
-    start: Vector | None = None,
-    scale: Vector | None = None,
-    on_not_finite: Callable[[], None] = say_nothing,
-) -> Values:
-    """Return what leaves the client of `update` (d,) less `start`: scaled, rotated, bounded, under the task's own mask."""
-    return privatize(
-        update,
-        start=start,
-        scale=scale,
-        on_not_finite=on_not_finite,
-        bounds=plan.bounds,
-        rotation=plan.rotation,
-        keep_probability=plan.keep_probability,
-        mask_key=task.mask_key,
-    )
+def zeros(task: Task, plan: ClientPlan) -> bytes:
+    """Return what leaves a client that could not train: the zero update, under its own mask and tag."""
+    kept = privatize(np.zeros(plan.rotation.dimension, np.float32), plan, task.mask_key)
+    return sent_bytes(kept.values, task)
 
 
 def sent_bytes(values: Values, task: Task) -> bytes:
@@ -194,37 +156,7 @@ def pack(values: Sequence[bytes], message: Message) -> Message:
     return Message(RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: list(values)})}), reply_to=message)
 
 
-def play_elsewhere(
-    elsewhere: Elsewhere,
-    tasks: Sequence[Task],
-    dimension: int,
-    message: Message,
-    context: Context,
-    plan: ClientPlan,
-    on_failure: OnFailure,
-) -> list[bytes]:
-    """Return what leaves each client of `tasks`, the last ones of `message`, played by another process.
-
-    Where that process died too each is played in one of its own, and a client at which that dies is a zero update. Raises `RunStoppedError` where none could begin.
-    """
-    log.warning("another process plays the clients from %s on", tasks[0].client)
-    try:
-        fields = elsewhere(part_of(message, tasks), context).content.config_records[wire.UPDATE]
-        return [bytes(data) for _, data in zip(tasks, wire.entries(fields, wire.VALUES), strict=True)]
-    except RunStoppedError:  # before the data of any of these clients were read
-        raise
-    except Exception as error:
-        if len(tasks) > 1:  # one of them is at fault, and may not silence the others
-            alone = (
-                play_elsewhere(elsewhere, [task], dimension, message, context, plan, on_failure)
-                for task in tasks
-            )
-            return [data for values in alone for data in values]
-        on_failure(tasks[0].client, error)
-        return [sent_bytes(mask(np.zeros(dimension, np.float32), tasks[0], plan), tasks[0])]
-
-
-def safely_played(
+def play(
     resident: Resident,
     examples_of: Callable[[str, Context], Examples],
     sent: Sent,
@@ -232,7 +164,7 @@ def safely_played(
     context: Context,
     plan: ClientPlan,
     on_failure: OnFailure,
-) -> Values:
+) -> bytes:
     """Return what leaves a client after its turn.
 
     Where it could not train, or what it trained could not be privatized, that of the zero update, as where training left
@@ -241,52 +173,39 @@ def safely_played(
     try:
         examples = examples_of(task.client, context)
         order = plan.seed.generator("data order", task.client, task.turn.epoch)
-        with resident.turn(task.fixed_digest) as player:
-            play = play_on_host if player.privatizer is None else play_on_device
-            kept, is_finite = play(player, sent, examples, order, task, plan)
+        kept = resident.play(sent, examples, order, task.mask_key, task.fixed_digest)
+        sendable = sent_bytes(kept.values, task)
     except (Exception, SystemExit) as error:
         on_failure(task.client, error)
-        return mask(np.zeros_like(sent.model), task, plan)
-    if not is_finite:
+        return zeros(task, plan)
+    if not kept.is_finite:
         on_failure(task.client, DivergedError(NOT_FINITE))
-    return kept
+    return sendable
 
 
-def play_on_host(
-    player: Player, sent: Sent, examples: Examples, order: np.random.Generator, task: Task, plan: ClientPlan
-) -> tuple[Values, bool]:
-    """Train and privatize on the host; return what leaves the client, and whether training stayed finite.
+def play_elsewhere(
+    elsewhere: Elsewhere,
+    tasks: Sequence[Task],
+    message: Message,
+    context: Context,
+    plan: ClientPlan,
+    on_failure: OnFailure,
+) -> list[bytes]:
+    """Return what leaves each client of `tasks`, the last ones of `message`, played by another process.
 
-    Where the trainer has an `update` of its own, that is privatized.
+    Where that process died too each is played in one of its own, and a client at which that dies is a zero update. Raises
+    `RunStoppedError` where none could begin.
     """
-    trainer, start, given = player.trainer, sent.model, (examples.x, examples.y)
-    is_ours = getattr(type(trainer), "update", None) is Trainer.update
-    trained = (trainer.train if is_ours else trainer.update)(start, *given, order=order)
-    check_shape(trained.shape, start.shape)
-    not_finite: list[bool] = []
-    kept = mask(
-        trained,
-        task,
-        plan,
-        start=start if is_ours else None,
-        scale=sent.scale,
-        on_not_finite=lambda: not_finite.append(True),
-    )
-    return kept, not not_finite
-
-
-def play_on_device(
-    player: Player, sent: Sent, examples: Examples, order: np.random.Generator, task: Task, plan: ClientPlan
-) -> tuple[Values, bool]:
-    """Do what `play_on_host` does where the model lies: of a client, its kept values alone come back."""
-    assert player.privatizer is not None
-    start, scale = sent.on(player.trainer.device)
-    trained = player.trainer.train_there(start, examples.x, examples.y, order=order)
-    check_shape(trained.shape, start.shape)
-    return player.privatizer.privatize(trained, start=start, scale=scale, mask_key=task.mask_key)
-
-
-def check_shape(trained: Sequence[int], start: Sequence[int]) -> None:
-    """Raise `SettingError` where trained parameters, or an update, have another shape than `start`."""
-    if tuple(trained) != tuple(start):
-        raise SettingError(f"training gave an update of shape {tuple(trained)}; it must be {tuple(start)}.")
+    log.warning("another process plays the clients from %s on", tasks[0].client)
+    try:
+        fields = elsewhere(part_of(message, tasks), context).content.config_records[wire.UPDATE]
+        return [bytes(data) for _, data in zip(tasks, wire.entries(fields, wire.VALUES), strict=True)]
+    except RunStoppedError:  # before the data of any of these clients were read
+        raise
+    except Exception as error:
+        if len(tasks) == 1:
+            on_failure(tasks[0].client, error)
+            return [zeros(tasks[0], plan)]
+    # One of them is at fault, and may not silence the others.
+    alone = (play_elsewhere(elsewhere, [task], message, context, plan, on_failure) for task in tasks)
+    return [data for values in alone for data in values]

@@ -1,20 +1,96 @@
-"""Code from elsewhere: packages that only some data sets need, and a user's own loaders and models.
+"""Code from elsewhere: optional packages, a user's own loaders, models and loops, and a sentence for what they raise.
 
-Importing a module runs it, so that a path must come from the user, never from a file of somebody else's
-(`experiments.settings.recorded.refuse_code`). What is found there is called only if it says that it makes what is
+Importing a module runs it, so that a path must come from the user, never from a file of another person
+(`experiments.settings.recorded.refuse_code`). What is found there is called only if it states that it makes what is
 wanted: `os:system` is importable too, and would be given the user's settings.
 """
 
 import importlib
 import inspect
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from client.reasons import reason
 from fedmf.errors import DataError, FedmfError, SettingError
+
+T = TypeVar("T")
+
+_LONGEST = 300  # characters of a message: torch's can hold whole tensors
+# Packages whose frames are not where a user's mistake is.
+_NOT_THEIRS = {"fedmf", "client", "server", "experiments", "torch", "numpy", "flwr"} | sys.stdlib_module_names
+_LIBRARIES = tuple(sysconfig.get_paths()[kind] for kind in ("purelib", "platlib"))
+
+
+def reason(error: BaseException) -> str:
+    """Return the type and message of `error` on one line, with file and line where the user's own code raised it.
+
+    An error of ours is its message alone. Whatever the message holds is printable text afterwards.
+
+    >>> reason(ValueError("a\\nb"))
+    'ValueError: a b'
+    """
+    if isinstance(error, FedmfError):
+        return _message(error)
+    frames = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _NOT_THEIRS
+    ]
+    # The user's own code may be installed like a library: it is named where no other is.
+    places = [place for place in frames if not place[0].startswith(_LIBRARIES)] or frames
+    return one_line(error) + (" ({}:{})".format(*places[-1]) if places else "")
+
+
+def one_line(error: BaseException) -> str:
+    """Return the type and message of `error` on one line of printable text, without a full stop, for a sentence of ours.
+
+    >>> one_line(ValueError("a\\nb.")), one_line(KeyError())
+    ('ValueError: a b', 'KeyError')
+    """
+    return f"{type(error).__name__}: {_message(error).removesuffix('.')}".removesuffix(": ")
+
+
+def _message(error: BaseException) -> str:
+    """Return the text of `error` on one line; nothing where even that raises."""
+    try:
+        text = str(error)
+    except (Exception, SystemExit):
+        return ""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+def calling(failed: str, function: Callable[..., T], /, *arguments: object, **more: object) -> T:
+    """Return what `function` returns; what it raises becomes a sentence that begins with `failed`."""
+    try:
+        return function(*arguments, **more)
+    except FedmfError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise SettingError(f"{failed}: {reason(error)}.") from error
+
+
+@contextmanager
+def own_code(who: str) -> Iterator[None]:
+    """Raise whatever a user's own code raises in the block, an exit too, as a `DataError` that states what and where.
+
+    The error itself stays the cause, with its traceback.
+
+    >>> with own_code("mine:load"):
+    ...     raise SystemExit(3)
+    Traceback (most recent call last):
+    fedmf.errors.DataError: mine:load raised SystemExit: 3; it must not.
+    """
+    try:
+        yield
+    except FedmfError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise DataError(f"{who} raised {reason(error)}; it must not.") from error
 
 
 def need(module: str, purpose: str, extra: str = "data") -> ModuleType:
@@ -30,25 +106,6 @@ def need(module: str, purpose: str, extra: str = "data") -> ModuleType:
             f"{purpose} needs the package {(error.name or module).split('.')[0]}, which is not installed; "
             f"install it with: pip install 'fedmf[{extra}]'."
         ) from error
-
-
-@contextmanager
-def own_code(who: str) -> Iterator[None]:
-    """Let whatever a user's own code raises inside, an exit too, be raised as a `DataError`: what, and where.
-
-    The error itself stays the cause, with its traceback.
-
-    >>> with own_code("mine:load"):
-    ...     raise SystemExit(3)
-    Traceback (most recent call last):
-    fedmf.errors.DataError: mine:load raised SystemExit: 3; it must not.
-    """
-    try:
-        yield
-    except FedmfError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise DataError(f"{who} raised {reason(error)}; it must not.") from error
 
 
 @contextmanager
@@ -71,30 +128,23 @@ def looking_here() -> Iterator[None]:
 def import_path(path: str, argument: str) -> Any:
     """Return the object at `package.module:attribute`, or raise `SettingError` about `argument`.
 
-    The module may lie in the current directory (`looking_here`).
+    The module may be in the current directory (`looking_here`).
 
     >>> import_path("math:pi", "constant")
     3.141592653589793
     """
     module, _, attribute = path.partition(":")
-    if module.startswith("."):
-        raise SettingError(f"{argument} is {path!r}, which is relative; it must be package.module:name.")
     try:
         with looking_here():
             return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError(
-            f"{argument} is {path!r}, which cannot be imported ({error}); it must be package.module:name."
-        ) from error
     except (Exception, SystemExit) as error:  # whatever a user's own module does when it is imported
         raise SettingError(
-            f"{argument} is {path!r}, whose module raised {reason(error)}; "
-            "it must be package.module:name of a module that can be imported."
+            f"{argument} is {path!r}, which cannot be imported ({reason(error)}); it must be package.module:name."
         ) from error
 
 
 def import_maker(path: str, argument: str, kind: type) -> Callable[..., Any]:
-    """Return the object at `package.module:attribute`, which must say that it makes a `kind`.
+    """Return the object at `package.module:attribute`, which must state that it makes a `kind`.
 
     Raises `SettingError` about `argument`, before anything is called, for anything else; see `makes`.
 
@@ -111,7 +161,7 @@ def import_maker(path: str, argument: str, kind: type) -> Callable[..., Any]:
 
 
 def makes(found: object, kind: type) -> bool:
-    """Say whether `found` is a class of `kind`, or something to call whose annotation promises one.
+    """Return whether `found` is a class of `kind`, or something to call whose annotation promises one.
 
     >>> makes(int, int), makes(print, int), makes(lambda: 3, int)
     (True, False, False)
@@ -134,16 +184,12 @@ def check_takes(
 
     >>> check_takes(lambda size: size, {"size": 3}, who="mine:load")
     """
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError) as error:
-        raise SettingError(f"{who} cannot be called: {error}.") from error
+    parameters = calling(f"{who} cannot be called", inspect.signature, function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     if lacking := [key for key in own if key not in parameters]:
         raise SettingError(f"{who} does not take {', '.join(lacking)}, which it is given; add them.")
     known = [key for key in parameters if key not in own]
-    for key, value in given.items():
-        if key not in known:
-            takes = ", ".join(known) or "no settings"
-            raise SettingError(f"{key} is {value!r}, but {who} does not use it; it takes {takes}.")
+    if unknown := [key for key in given if key not in known]:
+        key, takes = unknown[0], ", ".join(known) or "no settings"
+        raise SettingError(f"{key} is {given[key]!r}, but {who} does not use it; it takes {takes}.")

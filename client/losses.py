@@ -1,4 +1,4 @@
-"""What a client's training makes small: the losses by name, or a function of one's own.
+"""What a client's training makes small: the losses by name, or a custom function.
 
     cross_entropy     integer targets [...], outputs [..., classes]: mean cross-entropy in nats
     mse               mean squared error
@@ -48,7 +48,7 @@ def find_loss(name: str) -> Loss:
 
 def counted(targets: Tensor) -> int:
     """Return how many targets a loss is the mean over: all numbers, and integers other than `IGNORED_TARGET`."""
-    return targets.numel() if _are_numbers(targets) else int((targets != IGNORED_TARGET).sum())
+    return targets.numel() if targets.is_floating_point() else int((targets != IGNORED_TARGET).sum())
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def _fitted(outputs: Tensor, targets: Tensor, loss: str) -> tuple[Tensor, Tensor
     """Return outputs and targets of one shape and type, without what counts for nothing. Raises `SettingError`."""
     lacks_last = outputs.ndim > 0 and targets.shape == outputs.shape[:-1]
     is_class = lacks_last and outputs.shape[-1] > 1
-    if not (targets.shape == outputs.shape or lacks_last) or (is_class and _are_numbers(targets)):
+    if not (targets.shape == outputs.shape or lacks_last) or (is_class and targets.is_floating_point()):
         raise SettingError(
             f"loss is {loss!r}, which compares element by element, but the model's outputs have the shape "
             f"{list(outputs.shape)} and the {targets.dtype} targets {list(targets.shape)}; they must be of one shape, "
@@ -85,13 +85,9 @@ def _fitted(outputs: Tensor, targets: Tensor, loss: str) -> tuple[Tensor, Tensor
         )
     if lacks_last and not is_class:
         outputs = outputs.squeeze(-1)
-    if not _are_numbers(targets):
+    if not targets.is_floating_point():
         chosen = targets != IGNORED_TARGET
         outputs, targets = outputs[chosen], targets[chosen]
     if is_class:
         targets = nn.functional.one_hot(targets, outputs.shape[-1])
     return outputs, targets.to(outputs.dtype)
-
-
-def _are_numbers(targets: Tensor) -> bool:
-    return targets.is_floating_point()

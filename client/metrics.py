@@ -1,32 +1,105 @@
 """Metrics besides loss and accuracy: values that take the model's outputs batch by batch and are a number at the end.
 
-A metric sees the targets that the accuracy counts (`Dataset.uncounted` and padding left out), flattened, so that it
+A metric is given the targets that the accuracy counts (`Dataset.uncounted` and padding left out), flattened, so that it
 is the same for one label an example and for one a token: outputs [m, classes] and targets [m]. It is computed from the
 released model and the public test split, so that it costs no privacy and changes nothing of the training.
 
-One of one's own, MODULE:NAME, is a function annotated with `-> float`, which is given the outputs of the whole
+A custom metric, MODULE:NAME, is a function annotated with `-> float`, which is given the outputs of the whole
 split at once (float32 on the CPU: 4 bytes times targets times classes, and as much again while they are joined), or a
 class of `Metric`, which needs no more memory than it keeps itself.
+
+Torch is imported where a metric needs it: a program that only reads runs uses the names alone.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from client.imports import import_path, makes
-from client.metric_names import ALWAYS, METRICS, check_metrics, metric_name
+from fedmf.checks import meant
 from fedmf.errors import SettingError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ALWAYS = ("accuracy", "loss")
+BETTER_IF_LARGER = {"accuracy": True, "loss": False, "top5": True, "f1": True, "perplexity": False}
+METRICS = tuple(BETTER_IF_LARGER)
+
+# Keys of metrics.jsonl, of summary.json, of the tables and plots made of them: no custom metric may take their place.
+# fmt: off
+TAKEN = frozenset({
+    "round", "epoch", "step", "cohort_size", "replies", "epsilon", "uplink_bytes", "downlink_bytes",
+    "seconds", "measured_value_bytes", "delta", "adjacency", "unit_of_privacy", "statement", "rounds",
+    "parameters", "clients", "rounds_per_epoch", "epochs", "keep_probability", "linf_over_l2",
+    "noise_multiplier", "sigma", "compression_ratio", "uplink_bytes_per_client",
+    "envelope_bytes_per_client", "wall_seconds", "targets", "examples", "dataset", "source", "seed",
+    "seeds", "runs", "private", "bytes_to_target", "workload", "logger", "output", "test_examples",
+    "evaluation_examples", "shape", "noise", "bytes",
+})
+# fmt: on
 _PLACES = 5  # of top5
+
+
+def metric_name(entry: str) -> str:
+    """Return the name under which a metric is recorded: its own, of MODULE:NAME the last part.
+
+    >>> metric_name("f1"), metric_name("mine.scores:recall")
+    ('f1', 'recall')
+    """
+    return entry.rpartition(":")[2]
+
+
+def further_metrics(entries: object) -> dict[str, str]:
+    """Return {name: entry} of the metrics besides accuracy and loss in a recorded list, of whatever origin.
+
+    >>> further_metrics(["accuracy", "f1", "mine:recall", 3, "no name"]), further_metrics(None)
+    ({'f1': 'f1', 'recall': 'mine:recall'}, {})
+    """
+    texts = [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
+    named = {metric_name(entry): entry for entry in texts}
+    return {
+        name: entry for name, entry in named.items() if name.isidentifier() and name not in (*ALWAYS, *TAKEN)
+    }
+
+
+def check_metrics(entries: Sequence[str]) -> None:
+    """Raise `SettingError` for a metric that is not known, for a name twice, and for one that means something else."""
+    names = [metric_name(entry) for entry in entries]
+    for entry, name in zip(entries, names, strict=True):
+        if ":" not in entry and entry not in METRICS:
+            raise SettingError(
+                f"metrics holds {entry!r}, which is no metric; it may hold {', '.join(METRICS)} and "
+                f"MODULE:FUNCTION{meant(entry, METRICS)}"
+            )
+        if ":" in entry and not name.isidentifier():
+            raise SettingError(
+                f"metrics holds {entry!r}, which names no function; it must be MODULE:FUNCTION."
+            )
+        if ":" in entry and (name in METRICS or name in TAKEN):
+            raise SettingError(
+                f"metrics holds {entry!r}, but {name} is recorded already and means something else; rename the function."
+            )
+        if names.count(name) > 1:
+            raise SettingError(
+                f"metrics holds {name} twice; every metric is recorded once, under its own name."
+            )
+
+
+def check_optimized(name: str | None, entries: Sequence[str]) -> None:
+    """Raise `SettingError` unless `name` is None or that of a metric which a run with `entries` records."""
+    known = list(dict.fromkeys((*ALWAYS, *map(metric_name, entries))))
+    if name is not None and name not in known:
+        hint = f" Add {name} to metrics first." if name in METRICS else ""
+        raise SettingError(
+            f"optimized_metric is {name!r}, which this run does not record; it records {', '.join(known)}.{hint}"
+        )
 
 
 class Metric(ABC):
@@ -36,109 +109,100 @@ class Metric(ABC):
     """Whether `add` is given the targets too that the loss counts and the accuracy does not."""
 
     @abstractmethod
-    def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Take in one batch: what the model says, [m, classes], and what is right, [m] int64."""
+    def add(self, outputs: "Tensor", targets: "Tensor") -> None:
+        """Take in one batch: the model's outputs, [m, classes], and the targets, [m] int64."""
 
     @abstractmethod
     def value(self) -> float:
         """Return the number over everything taken in; nan where it is not defined."""
 
 
-@dataclass(frozen=True)
-class NamedMetric:
-    """A metric by the name it is recorded under; `start` makes the empty one of an evaluation.
+class NamedMetric(NamedTuple):
+    """A metric as it was asked for, one of `METRICS` or MODULE:NAME; `start` makes the empty one of an evaluation."""
 
-    `path` is the import path of one of the user's own, None for those of this module.
-    """
-
-    name: str
+    entry: str
     start: Callable[[], Metric]
-    path: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name under which it is recorded."""
+        return metric_name(self.entry)
 
 
 class Top5(Metric):
-    """The share of targets that are among the five largest outputs."""
+    """The share of targets that are among the five largest outputs, nan without any target."""
 
     def __init__(self) -> None:
         self._found = self._seen = 0
 
-    def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Count the targets that are found."""
+    def add(self, outputs: "Tensor", targets: "Tensor") -> None:
         best = outputs.topk(_PLACES, dim=-1).indices
         self._found += int((best == targets[:, None]).any(-1).sum())
         self._seen += len(targets)
 
     def value(self) -> float:
-        """Return the share, nan without any target."""
         return self._found / self._seen if self._seen else math.nan
 
 
 class MacroF1(Metric):
-    """The plain mean of the classes' F1 = 2 hits / (times said + times right), as scikit-learn's "macro".
+    """The plain mean of the classes' F1 = 2 hits / (times predicted + times right), as scikit-learn's "macro".
 
-    A class that is neither said nor right has no F1 and is left out; one that is said and never right counts as 0.
+    A class that is neither predicted nor right has no F1 and is left out; one that is predicted and never right counts as 0.
+    Three counts a class are kept, which a vocabulary can afford and a confusion matrix cannot.
     """
 
     def __init__(self, classes: int) -> None:
-        self._classes = classes
-        self._hits, self._said, self._right = (np.zeros(classes, np.int64) for _ in range(3))
+        self._hits, self._occurrences = np.zeros(classes, np.int64), np.zeros(classes, np.int64)
 
-    def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Count by class: three numbers each, which a vocabulary can afford and a confusion matrix cannot."""
-        chosen = outputs.argmax(-1)
-        for count, labels in (
-            (self._hits, targets[chosen == targets]),
-            (self._said, chosen),
-            (self._right, targets),
-        ):
-            count += torch.bincount(labels, minlength=self._classes).cpu().numpy()
+    def add(self, outputs: "Tensor", targets: "Tensor") -> None:
+        chosen, classes = outputs.argmax(-1), len(self._hits)
+        self._hits += targets[chosen == targets].bincount(minlength=classes).cpu().numpy()
+        for labels in (chosen, targets):
+            self._occurrences += labels.bincount(minlength=classes).cpu().numpy()
 
     def value(self) -> float:
-        """Return the mean over the classes that occur, nan without any."""
-        occurrences = self._said + self._right
-        occurring = occurrences > 0
-        return (
-            float((2 * self._hits[occurring] / occurrences[occurring]).mean())
-            if occurring.any()
-            else math.nan
-        )
+        occurring = self._occurrences > 0
+        each = 2 * self._hits[occurring] / self._occurrences[occurring]
+        return float(each.mean()) if len(each) else math.nan
 
 
 class Perplexity(Metric):
-    """The exponential of the mean cross-entropy, whatever loss is trained on, over all targets but padding."""
+    """The exponential of the mean cross-entropy, whatever loss is trained on, over all targets but padding.
+
+    It is infinite where no float holds it, and nan without any target.
+    """
 
     sees_uncounted = True
 
     def __init__(self) -> None:
         self._total, self._seen = 0.0, 0
 
-    def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Add up the batch's cross-entropy."""
-        self._total += float(nn.functional.cross_entropy(outputs.float(), targets, reduction="sum"))
+    def add(self, outputs: "Tensor", targets: "Tensor") -> None:
+        from torch.nn.functional import cross_entropy
+
+        self._total += float(cross_entropy(outputs.float(), targets, reduction="sum"))
         self._seen += len(targets)
 
     def value(self) -> float:
-        """Return the perplexity, infinite where no float holds it, nan without any target."""
         mean = self._total / self._seen if self._seen else math.nan
         return math.inf if mean > math.log(np.finfo(np.float64).max) else math.exp(mean)
 
 
 class OfAllOutputs(Metric):
-    """The value of a function of the whole split's outputs, kept on the CPU as float32."""
+    """The value of a function of the whole split's outputs, copies of which are kept on the CPU as float32."""
 
-    def __init__(self, function: Callable[[Tensor, Tensor], float]) -> None:
+    def __init__(self, function: Callable[["Tensor", "Tensor"], float]) -> None:
         self._function = function
-        self._outputs: list[Tensor] = []
-        self._targets: list[Tensor] = []
+        self._batches: list[tuple[Tensor, Tensor]] = []
 
-    def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Keep a copy of the batch."""
-        self._outputs.append(outputs.float().cpu())
-        self._targets.append(targets.cpu())
+    def add(self, outputs: "Tensor", targets: "Tensor") -> None:
+        self._batches.append((outputs.float().cpu(), targets.cpu()))
 
     def value(self) -> float:
-        """Return what the function gives."""
-        return self._function(torch.cat(self._outputs), torch.cat(self._targets))
+        import torch
+
+        outputs, targets = (torch.cat(parts) for parts in zip(*self._batches, strict=True))
+        return self._function(outputs, targets)
 
 
 def find_metrics(entries: Sequence[str], *, classes: int) -> tuple[NamedMetric, ...]:
@@ -148,25 +212,24 @@ def find_metrics(entries: Sequence[str], *, classes: int) -> tuple[NamedMetric, 
     that leads to neither a function annotated with `-> float` nor a class of `Metric`, and for top5 of five classes.
     """
     check_metrics(entries)
-    return tuple(_find(entry, classes) for entry in entries if entry not in ALWAYS)
-
-
-def _find(entry: str, classes: int) -> NamedMetric:
-    """Return one metric."""
-    if ":" in entry:
-        return NamedMetric(metric_name(entry), _own(entry), entry)
-    if entry == "top5":
-        if classes <= _PLACES:
-            raise SettingError(
-                f"metrics holds top5, which is 1 for any model of {classes} classes; it needs more than {_PLACES}."
-            )
-        return NamedMetric(entry, Top5)
-    assert entry in METRICS
-    return NamedMetric(entry, Perplexity if entry == "perplexity" else partial(MacroF1, classes))
+    if "top5" in entries and classes <= _PLACES:
+        raise SettingError(
+            f"metrics holds top5, which is 1 for any model of {classes} classes; it needs more than {_PLACES}."
+        )
+    known: dict[str, Callable[[], Metric]] = {
+        "top5": Top5,
+        "f1": partial(MacroF1, classes),
+        "perplexity": Perplexity,
+    }
+    return tuple(
+        NamedMetric(entry, _own(entry) if ":" in entry else known[entry])
+        for entry in entries
+        if entry not in ALWAYS
+    )
 
 
 def _own(path: str) -> Callable[[], Metric]:
-    """Return what makes an empty metric of the user's own."""
+    """Return what makes an empty custom metric."""
     found = import_path(path, "metrics")
     if makes(found, Metric):
         return found  # type: ignore[no-any-return]
@@ -179,12 +242,12 @@ def _own(path: str) -> Callable[[], Metric]:
 
 
 def as_number(value: Any) -> float:
-    """Return what a metric gave as a float. Raises `ValueError` for what is no number, or an infinite one.
+    """Return what a custom metric gave as a float. Raises `ValueError` for what is no number, or an infinite one.
 
-    >>> as_number(np.float32(0.5)), as_number(torch.tensor([2]))
+    >>> as_number(np.float32(0.5)), as_number(np.array([2]))
     (0.5, 2.0)
     """
-    if isinstance(value, Tensor | np.ndarray) and math.prod(value.shape) == 1:
+    if hasattr(value, "item") and math.prod(value.shape) == 1:  # an array or a tensor
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
         raise ValueError(f"it gave a {type(value).__name__}, which is no number")

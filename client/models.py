@@ -1,4 +1,4 @@
-"""The models, in one place: torch modules built from the shape of the data, deterministically from a seed.
+"""The models: torch modules built from the shape of the data, deterministically from a seed; and low-rank adapters.
 
     name       inputs                    outputs                 parameters
     logistic   [n, ...] float32          [n, classes]            650 on 8 x 8 digits
@@ -7,26 +7,36 @@
     lstm       [n, length] int64         [n, length, vocabulary] 4,053,428 (10,000 words and 4 special tokens)
     char_lstm  [n, length] int64         [n, length, vocabulary] 822,570 (86 characters and 4 special tokens)
 
-These models have parameters only, no buffers and nothing that draws. A model of one's own may have both: constant
+These models have parameters only, no buffers and nothing that draws. A custom model may have both: constant
 buffers (batch normalisation in evaluation mode, see `client.parameters`), and dropout, which draws from a generator
 seeded for each client and epoch (`client.training`).
+
+Adapters (Hu et al. 2022) are a frozen linear layer W with a small trained B A added to it:
+
+    import torch
+    from client import with_adapters
+
+    def build(input_shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+        return with_adapters(Backbone(classes), rank=4, layers=["encoder.*"], trainable=["head.*"])
+
+With `model=custom model.name=mine:build model.start=backbone.npz` only the adapters and the head are sent, bounded and
+noised. The layer keeps its name and the names of its weights, so that a backbone's file fits with adapters and without.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from client.data.dataset import CLASSIFICATION, NEXT_TOKEN
-from client.imports import check_takes, import_maker
-from client.parameters import choose_trained, layout_of
-from client.reasons import reason
-from client.start import start_from
-from fedmf.checks import check_at_least
-from fedmf.errors import FedmfError, SettingError
+from client.imports import calling, check_takes, import_maker
+from client.parameters import choose_trained, layout_of, start_from
+from fedmf.checks import check_at_least, check_positive
+from fedmf.errors import SettingError
 
 
 class Cnn(nn.Module):
@@ -39,7 +49,6 @@ class Cnn(nn.Module):
     """
 
     def __init__(self, height: int, width: int, channels: int, classes: int) -> None:
-        """Lay out the layers for images of height x width x channels."""
         super().__init__()
         self.conv1 = nn.Conv2d(channels, 32, kernel_size=3)
         self.conv2 = nn.Conv2d(32, 64, kernel_size=3)
@@ -48,7 +57,6 @@ class Cnn(nn.Module):
         self.output = nn.Linear(128, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits [n, classes]."""
         x = x.unsqueeze(1) if x.ndim == 3 else x.permute(0, 3, 1, 2)
         x = nn.functional.max_pool2d(torch.relu(self.conv1(x)), 2)
         x = torch.relu(self.conv2(x)).flatten(1)
@@ -66,6 +74,8 @@ class Lstm(nn.Module):
 
     def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, projection: int) -> None:
         """Lay out the layers; `projection` 0 leaves the dense layer out."""
+        check_at_least("embedding", embedding, 1)
+        check_at_least("hidden", hidden, 1)
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding)
         self.lstm = nn.LSTM(embedding, hidden, num_layers=layers, batch_first=True)
@@ -73,21 +83,20 @@ class Lstm(nn.Module):
         self.output = nn.Linear(projection or hidden, vocabulary)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits [n, length, vocabulary]."""
         states, _ = self.lstm(self.embedding(x))
         return self.output(self.projection(states))  # type: ignore[no-any-return]
 
 
 def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return logistic regression on the flattened input: inputs [n, ...], outputs [n, classes]."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(_size(input_shape), classes))
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), classes))
 
 
 def mlp(input_shape: tuple[int, ...], classes: int, hidden: int = 256) -> nn.Module:
     """Return a network with one hidden layer of rectified units: inputs [n, ...], outputs [n, classes]."""
     check_at_least("hidden", hidden, 1)
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(_size(input_shape), hidden), nn.ReLU(), nn.Linear(hidden, classes)
+        nn.Flatten(), nn.Linear(math.prod(input_shape), hidden), nn.ReLU(), nn.Linear(hidden, classes)
     )
 
 
@@ -104,15 +113,11 @@ def cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def lstm(input_shape: tuple[int, ...], classes: int, embedding: int = 96, hidden: int = 670) -> nn.Module:
     """Return the next-word model: one LSTM layer, and a dense layer as wide as the embedding."""
-    check_at_least("embedding", embedding, 1)
-    check_at_least("hidden", hidden, 1)
     return Lstm(classes, embedding, hidden, layers=1, projection=embedding)
 
 
 def char_lstm(input_shape: tuple[int, ...], classes: int, embedding: int = 8, hidden: int = 256) -> nn.Module:
     """Return the next-character model: two LSTM layers."""
-    check_at_least("embedding", embedding, 1)
-    check_at_least("hidden", hidden, 1)
     return Lstm(classes, embedding, hidden, layers=2, projection=0)
 
 
@@ -145,7 +150,7 @@ def build(
     The parameters are a function of the arguments alone: torch's default initialisation under a generator
     seeded with `seed`; the global generator is left as it was. `task` is the data set's ("classification" or
     "next_token"). Settings that are None are left to the builder. `start` is an .npz file whose arrays take the place
-    of parameters and buffers of the same names (`client.start`); `trainable` are patterns of the names of those
+    of parameters and buffers of the same names (`start_from`); `trainable` are patterns of the names of those
     parameters that train, all others being frozen, and None leaves that to the model. Raises `SettingError` for an
     unknown name or setting, and for data that the model does not fit.
 
@@ -158,7 +163,8 @@ def build(
     check_takes(builder, given, who=name, own=("input_shape", "classes"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _made(name, builder, input_shape=input_shape, classes=classes, **given)
+        shape = {"input_shape": input_shape, "classes": classes}
+        model = calling(f"model is {name!r}, which could not be made", builder, **shape, **given)
     if not isinstance(model, nn.Module):
         raise SettingError(
             f"model is {name!r}, which made a {type(model).__name__}; it must make a torch.nn.Module."
@@ -167,21 +173,6 @@ def build(
         choose_trained(model, trainable)
     if start is not None:
         start_from(model, start)  # which looks at what is frozen
-    return model
-
-
-def _made(name: str, builder: Callable[..., nn.Module], **given: Any) -> nn.Module:
-    """Return what `builder` makes. Raises `SettingError` for what it raises, and for parameters without a shape."""
-    try:
-        model = builder(**given)
-    except FedmfError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise SettingError(f"model is {name!r}, which could not be made: {reason(error)}.") from error
-    if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
-        raise SettingError(
-            f"model is {name!r}, which has lazy parameters; give its layers the size of their inputs."
-        )
     return model
 
 
@@ -207,6 +198,73 @@ def parameter_count(model: nn.Module) -> int:
     return layout_of(model).dimension
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    """Return the number of values in one input."""
-    return int(torch.Size(shape).numel())
+_WEIGHTS = ("low_rank_in", "low_rank_out")
+
+
+class LowRankLinear(nn.Linear):
+    """A linear layer x W^T + b + scale (x A^T) B^T, with A = `low_rank_in` [rank, in] and B = `low_rank_out` [out, rank].
+
+    B begins at zero, so that the layer begins as `linear` itself, whose weights it holds, and A with entries of
+    variance 1 / in.
+    """
+
+    def __init__(self, linear: nn.Linear, rank: int, scale: float) -> None:
+        nn.Module.__init__(self)  # that of Linear would draw weights, which are there
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias, self.scale = linear.weight, linear.bias, scale
+        self.low_rank_in = nn.Parameter(torch.randn(rank, self.in_features) / math.sqrt(self.in_features))
+        self.low_rank_out = nn.Parameter(torch.zeros(self.out_features, rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        low_rank = nn.functional.linear(nn.functional.linear(x, self.low_rank_in), self.low_rank_out)
+        return super().forward(x) + self.scale * low_rank
+
+
+def with_adapters(
+    model: nn.Module,
+    rank: int,
+    *,
+    layers: Iterable[str] = ("*",),
+    trainable: Iterable[str] = (),
+    scale: float = 1.0,
+) -> nn.Module:
+    """Return `model`, changed: its linear layers whose names match `layers` have adapters of `rank`, all else is frozen.
+
+    `trainable` are patterns of further parameters that train, such as those of a head. Raises `SettingError` for a
+    pattern that matches nothing, and for a layer whose weights torch reads without calling it.
+
+    >>> model = with_adapters(nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 3)), 2, layers=["0"], trainable=["1.*"])
+    >>> [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    ['0.low_rank_in', '0.low_rank_out', '1.weight', '1.bias']
+    """
+    check_at_least("rank", rank, 1)
+    check_positive("scale", scale)
+    every = model.named_modules(remove_duplicate=False)  # a layer may stand in two places
+    linear = {name: module for name, module in every if type(module) is nn.Linear and name}
+    chosen: set[str] = set()
+    for pattern in layers:
+        matching = {name for name in linear if fnmatchcase(name, pattern)}
+        if not matching:
+            raise SettingError(
+                f"layers holds {pattern!r}, which matches no linear layer; they are {', '.join(linear) or 'none'}."
+            )
+        chosen |= matching
+    for name, module in model.named_modules():
+        inside = sorted(one for one in chosen if one.startswith(f"{name}."))
+        if (
+            isinstance(module, nn.TransformerEncoderLayer) and inside
+        ):  # in evaluation it reads their weights itself
+            raise SettingError(
+                f"layers match {inside[0]}, a part of torch's TransformerEncoderLayer, which reads its weights without "
+                "calling it; choose other layers, or write the encoder out of layers of your own."
+            )
+    adapted = {
+        id(linear[name]): LowRankLinear(linear[name], rank, scale) for name in linear if name in chosen
+    }
+    for name, layer in linear.items():
+        if id(layer) in adapted:
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, adapted[id(layer)])
+    own = [f"{name}.{weight}" for name in linear if name in chosen for weight in _WEIGHTS]
+    choose_trained(model, [*own, *trainable])
+    return model

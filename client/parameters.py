@@ -2,12 +2,13 @@
 
 Frozen parameters and buffers are the fixed part of a model. Nothing covers a change of it, so that it must not change:
 a layer that would is an error here where it is known, and found by rehearsal where it is not.
-A parameter that a model holds under several names (tied weights) is one parameter, under the first of them.
+A parameter that a model has under several names (tied weights) is one parameter, under the first of them.
 """
 
 import hashlib
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import UninitializedParameter
 
 from fedmf.errors import SettingError
+from fedmf.npz import read_npz
 from fedmf.updates.vectors import Layout, Vector
 
 _MOST_NAMES = 20  # of a model's parameters in a message
@@ -39,15 +41,9 @@ def layout_of(model: nn.Module) -> Layout:
 
 
 def flat_parameters(model: nn.Module) -> Vector:
-    """Return a copy of the parameters that train as one vector (d,), float32.
-
-    Raises `SettingError` where none does.
-    """
-    _refuse_nothing_to_train(model)
-    return np.concatenate(
-        [parameter.detach().cpu().numpy().ravel() for parameter in trained_parameters(model).values()],
-        dtype="f4",
-    )
+    """Return a copy of the parameters that train as one vector (d,), float32; there must be one."""
+    trained = trained_parameters(model).values()
+    return np.concatenate([parameter.detach().cpu().numpy().ravel() for parameter in trained], dtype="f4")
 
 
 def set_parameters(model: nn.Module, vector: Vector) -> None:
@@ -58,7 +54,7 @@ def set_parameters(model: nn.Module, vector: Vector) -> None:
 
 
 def model_arrays(model: nn.Module, vector: Vector) -> dict[str, np.ndarray]:
-    """Return all that a file of the model holds, by name: `vector` (d,) as its trained parameters, and the fixed part.
+    """Return all that a file of the model has, by name: `vector` (d,) as its trained parameters, and the fixed part.
 
     Of the buffers, those that torch counts to a model's state. bfloat16, which numpy lacks, becomes float32.
     """
@@ -67,34 +63,63 @@ def model_arrays(model: nn.Module, vector: Vector) -> dict[str, np.ndarray]:
     return {name: trained[name] if name in trained else _as_array(tensor) for name, tensor in stored}
 
 
-def set_arrays(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
-    """Copy `arrays` into the model's parameters and buffers of the same names.
-
-    Raises `SettingError` for other shapes, for what is no number, and for two values of one tied parameter; the model
-    is then as it was.
-    """
-    held = _tensors_by_any_name(model)
-    new: dict[int, tuple[str, np.ndarray, Tensor]] = {}
-    for name, array in arrays.items():
-        if tuple(held[name].shape) != array.shape:
-            raise SettingError(
-                f"{name} has the shape {array.shape}, but the model has {tuple(held[name].shape)}; "
-                "they must be the same."
-            )
-        other, values, _ = new.setdefault(
-            id(held[name]),
-            (name, array, as_tensor(name, array, "biufc" if held[name].is_complex() else "biuf")),
-        )
-        if values is not array and not np.array_equal(values, array):
-            raise SettingError(f"{name} and {other} differ, but are one parameter of the model.")
-    with torch.no_grad():
-        for name, _, tensor in new.values():
-            held[name].copy_(tensor)
-
-
 def stored_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the arrays of `model_arrays`, by name."""
     return {name: tuple(tensor.shape) for name, tensor in _stored_tensors(model).items()}
+
+
+def set_arrays(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
+    """Copy `arrays` into the model's parameters and buffers of the same names.
+
+    Raises `SettingError` for what is no number, and for two values of one tied parameter; the model is then as it was.
+    """
+    held = _tensors_by_any_name(model)
+    new: dict[int, tuple[str, Tensor]] = {}
+    for name, array in arrays.items():
+        assert tuple(held[name].shape) == array.shape  # as `read_npz` was told
+        values = as_tensor(name, array, "biufc" if held[name].is_complex() else "biuf")
+        other, first = new.setdefault(id(held[name]), (name, values))
+        if not torch.equal(first, values) and other != name:
+            raise SettingError(f"{name} and {other} differ, but are one parameter of the model.")
+    with torch.no_grad():
+        for name, values in new.values():
+            held[name].copy_(values)
+
+
+def start_from(model: nn.Module, start: str | Path) -> None:
+    """Copy the arrays of the .npz file `start` into the model's parameters and buffers of the same names.
+
+    The file is a public backbone, or the model of another run. What the model lacks is left out, and what trains and the
+    file lacks stays as it is. Raises `SettingError`, and leaves the model as it was, where no name is in both, where the file
+    lacks a frozen parameter (it would stay random for good), where shapes differ, and for a file that is no .npz of numbers.
+    Nothing in the file is run.
+    """
+    said, known = f"start is {str(start)!r}", _tensors_by_any_name(model)
+    try:
+        arrays = read_npz(Path(start), {name: tuple(tensor.shape) for name, tensor in known.items()})
+    except ValueError as error:
+        raise SettingError(
+            f"{said}, which cannot be read ({error}); it must be an .npz file of numbers."
+        ) from error
+    taken = {name: array for name, array in arrays.items() if name in known}
+    if not taken:
+        raise SettingError(
+            f"{said}, which holds {_listed(arrays)}, and nothing of the model's {_listed(known)}; names must be the same."
+        )
+    given = {id(known[name]) for name in taken}
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    if lacking := [name for name in frozen if id(known[name]) not in given]:
+        raise SettingError(
+            f"{said}, which lacks {_listed(lacking)}: frozen, it would stay random; the file holds {_listed(arrays)}. Names "
+            "must be the same; or let it train."
+        )
+    for name, _ in model.named_parameters(remove_duplicate=False):
+        if name in taken and taken[name].dtype.kind in "fc" and not np.isfinite(taken[name]).all():
+            raise SettingError(f"{said}, whose {name} holds values that are not finite numbers.")
+    try:
+        set_arrays(model, taken)
+    except SettingError as error:
+        raise SettingError(f"{said}, which does not fit the model: {error}") from error
 
 
 def choose_trained(model: nn.Module, patterns: Iterable[str]) -> None:
@@ -113,8 +138,7 @@ def choose_trained(model: nn.Module, patterns: Iterable[str]) -> None:
         matching = [tensor for name, tensor in every.items() if fnmatchcase(name, pattern)]
         if not matching:
             raise SettingError(
-                f"trainable is {list(patterns)}, but {pattern!r} matches no parameter of the model; they are "
-                f"{_listed(every)}."
+                f"trainable is {patterns}, but {pattern!r} matches no parameter of the model; they are {_listed(every)}."
             )
         chosen |= {id(tensor) for tensor in matching}
     for name, tensor in every.items():
@@ -131,45 +155,43 @@ def check_trainable(model: nn.Module) -> None:
     One without parameters that train, or with one whose type is not float32; one whose layers would change their
     buffers, such as the running statistics of batch normalisation, which no clipping or noise covers.
     """
-    for name, parameter in model.named_parameters():
-        if isinstance(parameter, UninitializedParameter):
+    tensors, trained = {**dict(model.named_parameters()), **fixed_tensors(model)}, trained_parameters(model)
+    if not trained:
+        raise SettingError(
+            "no parameter of the model trains; it must have one that is not frozen (set trainable to its name)."
+        )
+    places: dict[int, str] = {}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, UninitializedParameter):
             raise SettingError(f"{name} of the model has no shape yet; build a model without lazy layers.")
-        if parameter.requires_grad and parameter.dtype != torch.float32:
-            raise SettingError(
-                f"{name} of the model is {parameter.dtype}; what trains must be float32. Freeze it or convert it."
-            )
-    _refuse_nothing_to_train(model)
-    for name, tensor in fixed_tensors(model).items():
         if tensor.layout != torch.strided:
             raise SettingError(f"{name} of the model is a {tensor.layout} tensor; it must be a dense one.")
-    _refuse_shared_memory(model)
-    modes = {module: module.training for module in model.modules()}
-    try:
-        set_training_mode(model)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
-def set_training_mode(model: nn.Module) -> None:
-    """Put the model into training mode, but for the layers whose running statistics must stay as they are.
-
-    Those are the ones built in evaluation mode, and those whose parameters are all frozen. Raises `SettingError` for
-    a layer whose running statistics would change.
-    """
-    resting = [module for module in model.modules() if _holds_statistics(module) and _is_at_rest(module)]
-    model.train()
-    for module in resting:
-        module.eval()
-    changing = [
-        name for name, module in model.named_modules() if _holds_statistics(module) and module.training
-    ]
-    if changing:
+        if tensor.requires_grad and tensor.dtype != torch.float32:
+            raise SettingError(
+                f"{name} of the model is {tensor.dtype}; what trains must be float32. Freeze it or convert it."
+            )
+        other = places.setdefault(tensor.data_ptr(), name) if tensor.numel() else name
+        if other != name and {other, name} & set(trained):  # training would part them
+            raise SettingError(
+                f"{name} and {other} of the model are two tensors in one memory; to tie them, use one parameter."
+            )
+    if changing := [name for name, module in model.named_modules() if _follows_data(module)]:
         raise SettingError(
             f"the model would change its buffers: the running statistics of {_listed(changing)} follow the clients' "
             "data, and no clipping or noise covers them. Freeze the parameters of these layers (set trainable to the "
             "names of the others), build them in evaluation mode, or use GroupNorm."
         )
+
+
+def set_training_mode(model: nn.Module) -> None:
+    """Put the model into training mode, but for the layers whose running statistics must stay as they are.
+
+    Those are the ones built in evaluation mode, and those whose parameters are all frozen.
+    """
+    resting = [module for module in model.modules() if _has_statistics(module) and not _follows_data(module)]
+    model.train()
+    for module in resting:
+        module.eval()
 
 
 def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
@@ -186,36 +208,25 @@ def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _refuse_nothing_to_train(model: nn.Module) -> None:
-    if trained_parameters(model):
-        return
-    if next(model.parameters(), None) is None:
-        raise SettingError("the model has no parameters; one that trains must have at least one.")
-    raise SettingError(
-        "no parameter of the model trains: all are frozen; leave one that is not, or set trainable to its name."
-    )
+def as_tensor(name: str, array: np.ndarray, kinds: str = "biufc") -> Tensor:
+    """Return an array as a tensor. Raises `SettingError` for what is no number, of NumPy's `kinds`."""
+    try:
+        if array.dtype.kind in kinds:
+            return torch.from_numpy(np.array(array, array.dtype.newbyteorder("=")))
+    except TypeError:  # a type of numbers that torch does not have
+        pass
+    raise SettingError(f"{name} is of type {array.dtype}; it must hold numbers of a type that torch has.")
 
 
-def _refuse_shared_memory(model: nn.Module) -> None:
-    """Raise `SettingError` for two tensors in one place of memory: training would part them."""
-    seen: dict[int, str] = {}
-    trained = trained_parameters(model)
-    for name, tensor in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items():
-        other = seen.setdefault(tensor.data_ptr(), name) if tensor.numel() else name
-        if other != name and {other, name} & set(trained):
-            raise SettingError(
-                f"{name} and {other} of the model are two tensors in one memory; to tie them, use one parameter."
-            )
-
-
-def _holds_statistics(module: nn.Module) -> bool:
+def _has_statistics(module: nn.Module) -> bool:
     return isinstance(module, _NormBase) and module.running_mean is not None
 
 
-def _is_at_rest(module: nn.Module) -> bool:
+def _follows_data(module: nn.Module) -> bool:
+    """Return whether a layer has running statistics that training would change: not in evaluation mode, not frozen."""
     parameters = list(module.parameters())
     is_frozen = bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
-    return is_frozen or not module.training
+    return _has_statistics(module) and module.training and not is_frozen
 
 
 def _stored_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -239,17 +250,7 @@ def _as_array(tensor: Tensor) -> np.ndarray:
     return np.array((values.float() if values.dtype == torch.bfloat16 else values).numpy())
 
 
-def as_tensor(name: str, array: np.ndarray, kinds: str = "biufc") -> Tensor:
-    """Return an array as a tensor. Raises `SettingError` for what is no number, of NumPy's `kinds`."""
-    if array.dtype.kind not in kinds:
-        raise SettingError(f"{name} is of type {array.dtype}; it must hold numbers.")
-    try:
-        return torch.from_numpy(np.array(array, array.dtype.newbyteorder("=")))
-    except TypeError as error:
-        raise SettingError(f"{name} is of type {array.dtype}, which torch does not have.") from error
-
-
 def _listed(names: Iterable[str]) -> str:
     every = list(names)
     rest = len(every) - _MOST_NAMES
-    return ", ".join(every[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+    return (", ".join(every[:_MOST_NAMES]) or "no array") + (f" and {rest} more" if rest > 0 else "")

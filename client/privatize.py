@@ -1,57 +1,174 @@
-"""What a client does to its update before anything leaves it.
+"""What a client does to its update before anything leaves it: on the host in numpy, and on the torch device that trained it.
 
-The order is that of the privacy proof: do not change it.
+The order is that of the privacy proof: do not change it. (Scale by public numbers,) rotate, clip in L2 by the norm from before
+the rotation, clip in L-infinity, (round,) mask; never rescaled. Guarantee, whatever `update`, `start` and `scale` hold: the whole
+rotated vector g, of which the kept values are a part, has ||g||_2 <= bounds.radius and ||g||_inf <= bounds.linf_norm where those
+are given (docs/theory.md, section 3). An update that is not finite becomes zero.
+
+On a device the update stays where it is, so that only the kept values come back, a hundredth of it at keep probability 0.01. The
+mask is drawn here, from its secret key, and its coordinates go to the device. The bounds hold whatever the device makes of the
+rotation: it clips in L2 before and after, both norms are taken in float64, and what scales is multiplied in float64 and rounded
+once. The values agree with those of the host to rounding.
 """
 
 import math
-from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fedmf.randomness import SecretKey
-from fedmf.updates.rotation import Rotation, zero_if_not_finite
-from fedmf.updates.vectors import LONGEST_ROTATED, Vector, clip_l2, clip_linf, round_to_levels
-from fedmf.updates.wire import Bounds, Values, coordinates
+from fedmf.updates.client_plan import ClientPlan
+from fedmf.updates.rotation import zero_if_not_finite
+from fedmf.updates.vectors import (
+    LONGEST_ROTATED,
+    MARGIN,
+    ROTATION_MARGIN,
+    Vector,
+    clip_l2,
+    clip_linf,
+    round_to_levels,
+)
+from fedmf.updates.wire import Values, coordinates
 
 
-def say_nothing() -> None:
-    """Say nothing of an update that is not finite."""
+class Kept(NamedTuple):
+    """The kept values of a client, in increasing order of their secret coordinates, and whether its update was finite."""
+
+    values: Values
+    is_finite: bool
 
 
 def privatize(
     update: Vector,
-    *,
-    bounds: Bounds,
-    rotation: Rotation,
-    keep_probability: float,
+    plan: ClientPlan,
     mask_key: SecretKey,
+    *,
     start: Vector | None = None,
     scale: Vector | None = None,
-    on_not_finite: Callable[[], None] = say_nothing,
-) -> Values:
-    """Return the kept values of `update` (d,), less `start` if given, in increasing order of their secret coordinates.
+) -> Kept:
+    """Return what leaves the client of `update` (d,), less `start` if given, on the host; see the module.
 
-    (Scale by public numbers,) rotate, clip in L2 by the norm from before the rotation, clip in L-infinity, (round,) mask;
-    never rescaled. Guarantee, whatever `update`, `start` and `scale` hold: the whole rotated vector g, of which the kept
-    values are a part, has ||g||_2 <= bounds.radius and ||g||_inf <= bounds.linf_norm where those are given. Both clips work
-    coordinate by coordinate with a factor that does not depend on the mask, so that of float32 values only the kept
-    ones are computed (docs/theory.md, section 3). An update that is not finite becomes zero, once `on_not_finite` is told.
+    Both clips work coordinate by coordinate with a factor that does not depend on the mask, so that of float32 values only
+    the kept ones are computed.
     """
+    bounds = plan.bounds
     if scale is not None:
         with np.errstate(over="ignore", invalid="ignore"):
             update, start = (update if start is None else update - start) * scale, None
-    turned = rotation.turn(update, start)
-    if not math.isfinite(turned.norm):
-        on_not_finite()
+    turned = plan.rotation.turn(update, start)
+    is_finite = math.isfinite(turned.norm)
     turned = zero_if_not_finite(turned)
-    kept = coordinates(mask_key, rotation.padded, keep_probability)
+    kept = coordinates(mask_key, plan.rotation.padded, plan.keep_probability)
     if bounds.l2_norm is None:
-        return turned.values[kept]
+        return Kept(turned.values[kept], is_finite)
     assert bounds.linf_norm is not None
     if LONGEST_ROTATED < turned.norm < math.inf:
-        turned = rotation.turn(clip_l2(update if start is None else update - start, bounds.l2_norm))
+        turned = plan.rotation.turn(clip_l2(update if start is None else update - start, bounds.l2_norm))
     if bounds.value_type == "int8":  # rounded as a whole: which draws are rejected depends on all levels
         whole = clip_linf(clip_l2(turned.values, bounds.l2_norm, norm=turned.norm), bounds.linf_norm)
         levels = round_to_levels(whole, l2_bound=bounds.l2_norm, linf_bound=bounds.linf_norm, key=mask_key)
-        return np.asarray(levels[kept])
-    return clip_linf(clip_l2(turned.values[kept], bounds.l2_norm, norm=turned.norm), bounds.linf_norm)
+        return Kept(np.asarray(levels[kept]), is_finite)
+    bounded = clip_l2(turned.values[kept], bounds.l2_norm, norm=turned.norm)
+    return Kept(clip_linf(bounded, bounds.linf_norm), is_finite)
+
+
+class DevicePrivatizer:
+    """Privatizes updates that are on `device`; the public signs of the rotation are there for all of them."""
+
+    def __init__(self, plan: ClientPlan, device: torch.device) -> None:
+        self._plan, self._device = plan, device
+        self._signs: Tensor | None = None
+        if plan.rotation.kind != "identity":
+            signs = plan.rotation.signs[: plan.rotation.dimension].astype(np.float32)
+            self._signs = torch.from_numpy(signs).to(device)
+
+    @torch.no_grad()
+    def privatize(
+        self,
+        update: Tensor,
+        mask_key: SecretKey,
+        *,
+        start: Tensor | None = None,
+        scale: Tensor | None = None,
+    ) -> Kept:
+        """Return what leaves the client of `update` (d,), less `start` if given, all float32 on the device; see the module.
+
+        What is given is left as it is. Raises what the device raises, an error of earlier work on it too.
+        """
+        if start is not None:
+            update = update - start
+        if scale is not None:
+            update = update * scale
+        norm = _norm(update)
+        is_finite = torch.isfinite(norm)
+        update = torch.where(is_finite, update, torch.zeros_like(update))
+        bounds = self._plan.bounds
+        if bounds.l2_norm is None:
+            return self._kept(self._rotate(update), is_finite, mask_key)
+        assert bounds.linf_norm is not None
+        rotated = self._rotate(
+            _clip(update, torch.where(is_finite, norm, 0.0), bounds.l2_norm, ROTATION_MARGIN)
+        )
+        largest = float(
+            clip_linf(np.full(1, np.inf, np.float32), bounds.linf_norm)[0]
+        )  # float32 within the bound
+        boxed = rotated.clamp(-largest, largest).nan_to_num(0.0)
+        return self._kept(_clip(boxed, _norm(boxed), bounds.l2_norm, MARGIN), is_finite, mask_key)
+
+    def _rotate(self, update: Tensor) -> Tensor:
+        """Return the rotated update, (d,) -> (D,)."""
+        if self._signs is None:
+            return update
+        padded = torch.zeros(self._plan.rotation.padded, dtype=torch.float32, device=self._device)
+        torch.mul(update, self._signs, out=padded[: len(update)])
+        return hadamard(padded)
+
+    def _kept(self, bounded: Tensor, is_finite: Tensor, mask_key: SecretKey) -> Kept:
+        """Return what leaves the client of a vector (D,), in one transfer with the bit that training was finite."""
+        kept, bounds = coordinates(mask_key, len(bounded), self._plan.keep_probability), self._plan.bounds
+        is_rounded = bounds.value_type == "int8" and bounds.l2_norm is not None
+        if not is_rounded:
+            bounded = bounded[torch.from_numpy(np.asarray(kept, np.int64)).to(self._device)]
+        sent = torch.cat([bounded, is_finite.float().reshape(1)]).cpu().numpy()
+        values = sent[:-1]
+        if is_rounded:  # which levels are drawn again depends on all of them: the whole vector came back
+            assert bounds.l2_norm is not None
+            assert bounds.linf_norm is not None
+            levels = round_to_levels(
+                values, l2_bound=bounds.l2_norm, linf_bound=bounds.linf_norm, key=mask_key
+            )
+            values = np.asarray(levels[kept])
+        return Kept(values, bool(sent[-1]))
+
+
+def hadamard(vector: Tensor) -> Tensor:
+    """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two.
+
+    Sums and differences alone: products of a device may be taken in a reduced precision that the process was set to.
+    """
+    size = len(vector)
+    source, target = vector, torch.empty_like(vector)
+    stride = 1
+    while stride < size:
+        pairs, out = source.view(-1, 2, stride), target.view(-1, 2, stride)
+        torch.add(pairs[:, 0], pairs[:, 1], out=out[:, 0])
+        torch.sub(pairs[:, 0], pairs[:, 1], out=out[:, 1])
+        source, target = target, source if stride > 1 else torch.empty_like(vector)
+        stride *= 2
+    turned: Tensor = source * (1 / math.sqrt(size))
+    return turned
+
+
+def _norm(vector: Tensor) -> Tensor:
+    """Return the Euclidean norm, accumulated in float64: not finite where an entry is not."""
+    norm: Tensor = torch.linalg.vector_norm(vector, dtype=torch.float64)
+    return norm
+
+
+def _clip(vector: Tensor, norm: Tensor, bound: float, margin: float) -> Tensor:
+    """Return `vector`, whose norm is `norm`, scaled into the ball of radius `bound`; never longer than `bound`."""
+    limit = bound * (1 - margin)
+    factor = torch.where(norm > limit, limit / norm, 1.0)
+    return (vector.double() * factor).float()

@@ -1,31 +1,29 @@
-"""One forward and backward pass and one client's turn on public examples, before any client is asked.
-
-Refused is also what would run and learn nothing: a turn that changes nothing, and a parameter that trains but that the
-loss does not reach, which would be sent and noised into a random walk.
+"""One client's turn on public examples before any client is asked, and three checks of what a turn cannot show.
 
 A model that raises, or gives no numbers, would make every client's update zero: the run would spend its whole privacy
-budget on nothing and end well. Here that is one sentence. Nothing of it is left: what is rehearsed with are copies, and
-the global generators are put back.
+budget on nothing and end well. Here that is one sentence. It is an error too if a run would train and learn nothing: a turn that
+changes nothing, and a parameter that trains but that the loss does not reach, which would be sent and noised into a random
+walk. Nothing of it is left: what is rehearsed with are copies, and the global generators are put back.
 """
 
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from client.data.dataset import IGNORED_TARGET, Dataset, Examples
 from client.data.rows import pieces
+from client.imports import calling, reason
 from client.losses import Loss
 from client.parameters import layout_of, set_training_mode, trained_parameters
-from client.passes import check_scoring, check_training, said_of_one
-from client.reasons import calling
+from client.scoring import SCORED_AT_ONCE
 from client.training import Trainer
 from fedmf.errors import SettingError
-from fedmf.updates.vectors import Layout, Vector
+from fedmf.updates.vectors import Vector
 
 
 def rehearse(
@@ -36,48 +34,30 @@ def rehearse(
     *,
     loss: Loss,
     batch_size: int,
-    accumulate: int = 1,
 ) -> str | None:
     """Raise `SettingError` if `model` cannot be trained and scored on up to `batch_size` examples of the test split.
 
-    The model is rehearsed alone, with `loss`, in training and in evaluation; then a trainer of its own takes one turn
-    from `start` (d,). The error says what was found and what would be right. With `accumulate` the loss must be a mean.
-    Returns what is to be said of a model that cannot be trained on one example alone, which some clients may have.
-    `model` and torch's, numpy's and Python's global generators are as they were, in any case.
+    A trainer of its own takes one turn from `start` (d,). A turn does not show whether the model can be scored, whether the
+    `loss` reaches all that trains, and whether one example alone can be trained on, which some clients may have: the warning
+    about that is returned. `model` and torch's, numpy's and Python's global generators are as they were, in any case.
     """
     examples = public_batch(dataset.test, batch_size)
-    if len(examples) == 0:
-        raise SettingError(
-            f"dataset {dataset.name} has no test example whose target counts; it must have at least one."
-        )
     with _global_generators_kept():
-        _check_data(dataset, examples)
         trainer = calling("the trainer could not be made", make_trainer)
-        with torch.random.fork_rng(devices=_cuda_devices(trainer)):
-            return _check_model_and_turn(dataset, model, trainer, start, examples, loss, accumulate)
-
-
-def _check_model_and_turn(
-    dataset: Dataset,
-    model: nn.Module,
-    trainer: Trainer,
-    start: Vector,
-    examples: Examples,
-    loss: Loss,
-    accumulate: int,
-) -> str | None:
-    """Check the model alone, and then a turn of `trainer`; return what is to be said of single examples."""
-    # Copies once more: a model that writes into its inputs must not change what the turn is given.
-    x, y = (torch.tensor(part, device=trainer.device) for part in (examples.x, examples.y))
-    copy = deepcopy(model).to(trainer.device)
-    set_training_mode(copy)
-    check_training(copy, x, y, dataset.classes, loss, accumulate)
-    unreached = [name for name, parameter in trained_parameters(copy).items() if parameter.grad is None]
-    alone = said_of_one(copy, x[:1], y[:1], loss) if len(x) > 1 else None
-    check_scoring(copy, dataset, trainer.device)
-    update = _check_turn(trainer, start, examples)
-    _refuse_unreached(layout_of(model), update, unreached, by_own_loop=trainer.has_own_loop)
-    return alone
+        device = trainer.device
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if device.type == "cuda" else []):
+            check_outputs(deepcopy(model).to(device), dataset, device)
+            update = turn(trainer, start, examples)
+            unreached = unreached_parameters(deepcopy(model).to(device), examples, loss, device)
+            moved = {name for name, values in layout_of(model).split(update).items() if values.any()}
+            # A custom loop may have a loss of its own, which reaches what its turn moved.
+            if left := [name for name in unreached if not (trainer.has_own_loop and name in moved)]:
+                raise SettingError(
+                    f"{', '.join(left[:5])}{' and others' if len(left) > 5 else ''} of the model would be sent and noised, but "
+                    "the loss does not depend on them, so that the noise alone would move them; freeze what is not to train "
+                    "(requires_grad=False, or trainable set to the names of the others), or use it in forward."
+                )
+            return warning_of_one(trainer, start, examples)
 
 
 def public_batch(examples: Examples, size: int) -> Examples:
@@ -87,8 +67,78 @@ def public_batch(examples: Examples, size: int) -> Examples:
     [1.0]
     """
     parts = [(part != IGNORED_TARGET).reshape(len(part), -1).any(axis=1) for part in pieces(examples.y)]
-    rows = np.flatnonzero(np.concatenate(parts or [np.empty(0, bool)]))[:size]
+    rows = np.flatnonzero(np.concatenate(parts))[:size]
     return Examples(examples.x[rows], examples.y[rows])  # an array of indices copies
+
+
+def turn(trainer: Trainer, start: Vector, examples: Examples) -> Vector:
+    """Return one client's update, after checking that it is finite, not zero, and of what trains alone."""
+    what = f"a client's turn on {len(examples)} test examples"
+    given = examples.x.copy(), examples.y.copy()
+    update = calling(f"{what} failed", trainer.update, start, *given, order=np.random.default_rng(0))
+    if not np.isfinite(update).all():
+        raise SettingError(
+            f"{what} gave an update that is not finite; a lower learning_rate of the clients may help."
+        )
+    if not update.any():
+        raise SettingError(
+            f"{what} left every parameter as it was, so that nothing would be learnt; training must change the model that it is "
+            "given, or return the one that it changed."
+        )
+    if changed := trainer.changed_tensors():
+        raise SettingError(
+            f"training changes {', '.join(changed)} of the model, which no clipping or noise covers: every client would begin "
+            "with the value before training, and the model that is released holds it. Make it a parameter that trains, or leave it as it is."
+        )
+    return update
+
+
+def check_outputs(model: nn.Module, dataset: Dataset, device: torch.device) -> None:
+    """Check that the model in evaluation gives one finite number for each class, of as many examples as are scored at once."""
+    x, y = (np.asarray(part[:SCORED_AT_ONCE]) for part in (dataset.test.x, dataset.test.y))
+    wanted, shape = [*y.shape, dataset.classes], list(x.shape)
+    with torch.no_grad():
+        outputs = calling(
+            f"the model cannot take {x.dtype} inputs of shape {shape}",
+            model.eval(),
+            torch.tensor(x, device=device),
+        )
+    is_tensor = isinstance(outputs, Tensor)
+    if not is_tensor or list(outputs.shape) != wanted:
+        found = f"the shape {list(outputs.shape)}" if is_tensor else f"a {type(outputs).__name__}"
+        raise SettingError(
+            f"the model returns {found} for inputs of shape {shape} in evaluation mode; it must return one tensor of shape "
+            f"{wanted}, a value for each of the data set's {dataset.classes} classes."
+        )
+    if not outputs.is_floating_point() or not bool(torch.isfinite(outputs).all()):
+        raise SettingError(
+            f"the model returns {outputs.dtype} values before any training that are no finite real numbers; all of them must be."
+        )
+
+
+def unreached_parameters(model: nn.Module, examples: Examples, loss: Loss, device: torch.device) -> list[str]:
+    """Return the names of the parameters that train and that the loss in training does not depend on."""
+    set_training_mode(model)
+    x, y = (torch.tensor(part, device=device) for part in (examples.x, examples.y))
+    calling(
+        "the gradient of the loss could not be computed", lambda: torch.autograd.backward(loss(model(x), y))
+    )
+    return [name for name, parameter in trained_parameters(model).items() if parameter.grad is None]
+
+
+def warning_of_one(trainer: Trainer, start: Vector, examples: Examples) -> str | None:
+    """Return a sentence if one example alone cannot be trained on, else None."""
+    try:
+        update = trainer.update(start, examples.x[:1], examples.y[:1], order=np.random.default_rng(0))
+        why = "" if np.isfinite(update).all() else "what it gives is not finite"
+    except (Exception, SystemExit) as error:
+        why = reason(error)
+    if not why:
+        return None
+    return (
+        f"the model cannot be trained on one example alone: {why}; clients with one example, or whose last batch holds "
+        "one, will fail and send zeros."
+    )
 
 
 @contextmanager
@@ -97,77 +147,8 @@ def _global_generators_kept() -> Iterator[None]:
     # The old numpy generator: what a user's own code may draw from.
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng([]):
             yield
     finally:
         random.setstate(of_python)
         np.random.set_state(of_numpy)  # noqa: NPY002
-
-
-def _cuda_devices(trainer: Trainer) -> list[int]:
-    """Return the CUDA devices whose generators a turn may move; none where it computes on a CPU."""
-    return list(range(torch.cuda.device_count())) if trainer.device.type == "cuda" else []
-
-
-def _check_data(dataset: Dataset, examples: Examples) -> None:
-    """Check that the test split is what the data set says: shape of the inputs, range of the targets."""
-    shape = tuple(examples.x.shape[1:])
-    if shape != tuple(dataset.input_shape):
-        raise SettingError(
-            f"a test example of dataset {dataset.name} has the shape {list(shape)}; the data set says that inputs have "
-            f"the shape {list(dataset.input_shape)}."
-        )
-    for targets in map(np.asarray, pieces(dataset.test.y)):
-        if not np.issubdtype(targets.dtype, np.integer):
-            return  # for a loss that takes no classes; it says itself what it cannot use
-        wrong = targets[((targets < 0) | (targets >= dataset.classes)) & (targets != IGNORED_TARGET)]
-        if wrong.size:
-            raise SettingError(
-                f"a test example of dataset {dataset.name} has the target {wrong.flat[0]}; with {dataset.classes} classes "
-                f"targets must lie in 0 to {dataset.classes - 1}, or be {IGNORED_TARGET}, which is not counted."
-            )
-
-
-def _refuse_unreached(
-    layout: Layout, update: Vector, unreached: Collection[str], *, by_own_loop: bool
-) -> None:
-    """Refuse parameters that train and get no gradient: they would be sent, and noise alone would move them.
-
-    A loop of one's own may have a loss of its own: there, those that its turn left as they were.
-    """
-    moved = {name for name, values in layout.split(update).items() if values.any()}
-    left = [name for name in unreached if not by_own_loop or name not in moved]
-    if left:
-        raise SettingError(
-            f"{', '.join(left[:5])}{' and others' if len(left) > 5 else ''} of the model would be sent and noised, but "
-            "the loss does not depend on them, so that the noise alone would move them; freeze what is not to train "
-            "(requires_grad=False, or trainable set to the names of the others), or use it in forward."
-        )
-
-
-def _check_turn(trainer: Trainer, start: Vector, examples: Examples) -> Vector:
-    """Return one client's update, after checking it: finite, not zero, and of what trains alone."""
-    update = calling(
-        f"a client's turn on {len(examples)} test examples failed",
-        lambda: trainer.update(start, examples.x, examples.y, order=np.random.default_rng(0)),
-    )
-    if update.shape != start.shape:
-        raise SettingError(
-            f"a client's turn gave an update of shape {list(update.shape)}; it must be {list(start.shape)}."
-        )
-    if not np.isfinite(update).all():
-        raise SettingError(
-            f"a client's turn on {len(examples)} test examples gave an update that is not finite; a lower learning_rate "
-            "of the clients may help."
-        )
-    if not update.any():
-        raise SettingError(
-            f"a client's turn on {len(examples)} test examples left every parameter as it was, so that nothing would be "
-            "learnt; training must change the model that it is given, or return the one that it changed."
-        )
-    if changed := trainer.changed_tensors():
-        raise SettingError(
-            f"training changes {', '.join(changed)} of the model, which no clipping or noise covers: every client would begin "
-            "with the value before training, and the model that is released holds it. Make it a parameter that trains, or leave it as it is."
-        )
-    return update

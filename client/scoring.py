@@ -1,28 +1,29 @@
-"""How good a model is: the loss that it is trained on, its accuracy as the literature counts it, and further metrics."""
+"""Scores of a model: the loss that it is trained on, its accuracy as the literature counts it, and further metrics."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from client.data.dataset import IGNORED_TARGET, Examples
+from client.imports import one_line
 from client.losses import Loss, counted, cross_entropy
-from client.metrics import Metric, NamedMetric, as_number
-from client.reasons import one_line
+from client.metrics import NamedMetric, as_number
 from fedmf.errors import SettingError
 
 SCORED_AT_ONCE = 256  # examples
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Score:
-    """`accuracy` in [0, 1] over `counted` targets; `loss` is the mean of the loss that is trained.
+    """`accuracy` in [0, 1] over `counted` targets; `loss` is the mean of the loss that is trained, in nats for cross-entropy.
 
-    It is in nats for cross-entropy. `metrics` holds the further ones by name, nan where one is not defined; `failures` says of those that could not
-    be computed why, and they are nan too.
+    `metrics` holds the further ones by name, nan where one is not defined or failed; `failures` has the reasons of those.
     """
 
     accuracy: float
@@ -51,7 +52,7 @@ def score(
     """
     device = next(model.parameters()).device
     left_out = torch.tensor([IGNORED_TARGET, *uncounted], device=device)
-    collected = _Collected(metrics, device)
+    evaluated = [_Evaluated(metric, device) for metric in metrics]
     correct = chosen_targets = real = 0
     total = 0.0
     for start in range(0, len(examples), batch_size):
@@ -65,66 +66,55 @@ def score(
         real += present
         correct += int((logits.argmax(-1) == y)[is_counted].sum())
         chosen_targets += int(is_counted.sum())
-        collected.add(logits, y, is_real, is_counted)
-    nan = math.nan
-    values = collected.values()
+        for metric in evaluated:
+            metric.add(logits, y, is_real, is_counted)
     return Score(
-        correct / chosen_targets if chosen_targets else nan,
-        total / real if real else nan,
+        correct / chosen_targets if chosen_targets else math.nan,
+        total / real if real else math.nan,
         chosen_targets,
-        values,
-        collected.failures,
+        {metric.name: metric.value() for metric in evaluated},
+        {metric.name: metric.failure for metric in evaluated if metric.failure},
     )
 
 
 def refuse_failures(result: Score, metrics: Sequence[NamedMetric], scored: str) -> None:
-    """Raise `SettingError` if one of `metrics` could not be computed; `scored` says what it was to score."""
+    """Raise `SettingError` if one of `metrics` could not be computed; `scored` names what it was to score."""
     for metric in metrics:
         if metric.name in result.failures:
             raise SettingError(
-                f"metrics holds {metric.path or metric.name}, which cannot score {scored}: "
+                f"metrics holds {metric.entry}, which cannot score {scored}: "
                 f"{result.failures[metric.name]}. A metric gives a float for outputs [m, classes] and targets [m], nan "
                 "where it is not defined."
             )
 
 
-class _Collected:
-    """The metrics of one evaluation. They may be a user's own and raise, and must not reach the training."""
+class _Evaluated:
+    """A metric in one evaluation. It may be a user's own and raise or draw, and must not reach the training."""
 
-    def __init__(self, metrics: Sequence[NamedMetric], device: torch.device) -> None:
-        self.failures: dict[str, str] = {}
-        self._metrics = metrics
+    def __init__(self, metric: NamedMetric, device: torch.device) -> None:
+        self.name, self.failure = metric.name, ""
+        self._is_own = ":" in metric.entry
         self._drawing = [device] if device.type == "cuda" else []  # besides the CPU
-        self._started: dict[str, Metric] = {}
-        for metric in metrics:
-            with self._kept_apart(metric):
-                self._started[metric.name] = metric.start()
+        self._started = self._attempt(metric.start)
 
     def add(self, outputs: Tensor, targets: Tensor, is_real: Tensor, is_counted: Tensor) -> None:
-        """Give a batch to every metric that has not failed."""
-        for metric in self._standing():
-            started = self._started[metric.name]
-            with self._kept_apart(metric):
-                shown = is_real if started.sees_uncounted else is_counted
-                started.add(outputs[shown], targets[shown])  # copies, so that no metric can spoil another's
+        """Give the metric a batch: copies, so that no metric can change another's."""
+        if (started := self._started) is not None:
+            shown = is_real if started.sees_uncounted else is_counted
+            self._attempt(lambda: started.add(outputs[shown], targets[shown]))
 
-    def values(self) -> dict[str, float]:
-        """Return the metrics by name, nan for those that failed."""
-        values = {metric.name: math.nan for metric in self._metrics}
-        for metric in self._standing():
-            with self._kept_apart(metric):
-                value = self._started[metric.name].value()
-                values[metric.name] = value if metric.path is None else as_number(value)
-        return values
+    def value(self) -> float:
+        """Return the metric, nan if it failed."""
+        if (started := self._started) is None:
+            return math.nan
+        found = self._attempt(lambda: as_number(started.value()) if self._is_own else started.value())
+        return math.nan if found is None else found
 
-    def _standing(self) -> list[NamedMetric]:
-        return [metric for metric in self._metrics if metric.name not in self.failures]
-
-    @contextmanager
-    def _kept_apart(self, metric: NamedMetric) -> Iterator[None]:
-        """Note what the block raises, and put torch's own generators back to where they were before it."""
+    def _attempt(self, function: Callable[[], T]) -> T | None:
+        """Return what `function` returns; what it raises is the metric's failure, after which nothing is asked of it."""
         try:
             with torch.random.fork_rng(self._drawing):
-                yield
+                return function()
         except (Exception, SystemExit) as error:
-            self.failures[metric.name] = one_line(error)
+            self.failure, self._started = one_line(error), None
+            return None

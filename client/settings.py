@@ -37,13 +37,13 @@ class TrainingSettings:
     """How a client trains: `epochs` passes in shuffled batches of `batch_size`, at most `max_steps` steps in all.
 
     `optimizer` is sgd, with `momentum` and a weight decay that is added to the gradient (L2), or adam, whose weight
-    decay is decoupled (AdamW); its state begins anew with every client and every turn. `proximal` is the mu of FedProx
+    decay is decoupled (AdamW); its state is new for every client and every turn. `proximal` is the mu of FedProx
     (Li et al. 2020): mu/2 times the squared distance to the model that was sent is added to the loss. `loss` is one of
     `LOSSES` or an import path, see `client.losses`. `accumulate` computes each batch in so many parts, whose gradients
     are added up: less memory, the same batch. `autocast` runs the model in that type under torch's autocast.
 
-    `trainer` is the import path of a loop of one's own, see `client.own_loop`: it is given these settings, and those
-    that only our loop obeys are refused beside it.
+    `trainer` is the import path of a custom loop, see `client.training`: it is given these settings, and those
+    that only our loop obeys are an error with it.
     """
 
     learning_rate: float = setting(REQUIRED, "of the client's optimizer")
@@ -70,23 +70,16 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         check_positive("learning_rate", self.learning_rate)
-        check_at_least("batch_size", self.batch_size, 1)
-        check_at_least("epochs", self.epochs, 1)
+        for name in ("batch_size", "epochs", "accumulate", "max_steps"):
+            check_at_least(name, 1 if getattr(self, name) is None else getattr(self, name), 1)
         check_choice("device", self.device, DEVICES)
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        if self.autocast is not None:
+            check_choice("autocast", self.autocast, AUTOCASTS)
         check_below_one("momentum", self.momentum)
         check_non_negative("weight_decay", self.weight_decay)
         check_non_negative("proximal", self.proximal)
-        if self.max_steps is not None:
-            check_at_least("max_steps", self.max_steps, 1)
         check_loss(self.loss)
-        check_at_least("accumulate", self.accumulate, 1)
-        if self.autocast is not None:
-            check_choice("autocast", self.autocast, AUTOCASTS)
-        self._refuse_ignored()
-
-    def _refuse_ignored(self) -> None:
-        """Raise `SettingError` for a setting that would change nothing beside the others."""
         if self.momentum and self.optimizer != "sgd":
             raise SettingError(
                 f"momentum is {self.momentum}, which optimizer={self.optimizer} does not use; set momentum to 0."
@@ -105,7 +98,7 @@ class TrainingSettings:
         for name in _OF_OUR_LOOP:
             if getattr(self, name) != getattr(TrainingSettings, name):
                 raise SettingError(
-                    f"{name} is {getattr(self, name)!r}, which a loop of one's own need not obey, and trainer is "
+                    f"{name} is {getattr(self, name)!r}, which a custom loop need not obey, and trainer is "
                     f"{self.trainer!r}; leave {name} out."
                 )
 

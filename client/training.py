@@ -1,24 +1,36 @@
 """Local training: a resident model, the parameters of which that train are views of one flat buffer.
 
 A client's turn loads the flat vector in place and trains in place, so that the update is ready as one flat vector. A model of
-torch's own layers and losses holds nothing but its parameters, and plays one client after another. Of any other, code of the
-user's could leave what one client's data did: each client trains a copy of the model as it was made.
+torch's own layers and losses has no state but its parameters, and plays one client after another. With any other code, of a
+user, a client could leave what its data did: each client trains a copy of the model as it was made.
+
+A custom loop takes the place of ours, MODULE:FUNCTION:
+
+    def train(
+        model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
+    ) -> nn.Module:
+
+It is given a model in training mode with the weights that were sent, all examples of one client on the model's device, and a
+generator seeded for this client and epoch. It trains the model and returns it. It may use only what it is given, and must
+keep nothing outside the model between calls. The guarantees are those of our loop: the update is the returned model's trained
+parameters minus what was sent, and is clipped, rotated and masked; whatever is raised, or not finite, becomes a zero update;
+what is frozen is not sent; torch's generators are seeded and put back.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client.drawing import is_known, may_draw, seeded
+from client.imports import calling, check_takes, import_maker
 from client.loop import train
-from client.losses import find_loss
-from client.own_loop import find_loop, gather
+from client.losses import Loss, find_loss
 from client.parameters import (
     check_trainable,
     digest_tensors,
@@ -30,6 +42,11 @@ from client.parameters import (
 from client.settings import TrainingSettings
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Vector
+
+LOOP_TAKES = ("model", "x", "y", "settings", "order")
+# Modules of these keep nothing between two passes but running statistics.
+_KNOWN = ("torch.nn.modules.", "client.models")
+_DRAWING = (nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d, nn.modules.dropout._DropoutNd)
 
 
 def pick_device(device: str) -> torch.device:
@@ -43,16 +60,20 @@ def pick_device(device: str) -> torch.device:
     return torch.device("cuda" if device != "cpu" and available else "cpu")
 
 
-def check_available(settings: TrainingSettings) -> None:
-    """Raise `SettingError` for a device, a type or code that the settings name and this machine does not have."""
+def check_available(settings: TrainingSettings) -> tuple[torch.device, Loss, Callable[..., Any] | None]:
+    """Return the device, the loss and the custom loop, if any, of the settings.
+
+    Raises `SettingError` for a device, a type or code that this machine does not have.
+    """
     device = pick_device(settings.device)
-    if settings.autocast is not None and not _has_autocast(device, getattr(torch, settings.autocast)):
-        raise SettingError(
-            f"autocast is {settings.autocast}, which torch does not have on {device}; set it to None."
-        )
-    find_loss(settings.loss)
-    if settings.trainer is not None:
-        find_loop(settings.trainer)
+    if settings.autocast is not None:
+        failed = f"autocast is {settings.autocast}, which does not work on {device}"
+        calling(failed, torch.autocast, device.type, getattr(torch, settings.autocast))
+    if settings.trainer is None:
+        return device, find_loss(settings.loss), None
+    loop = import_maker(settings.trainer, "trainer", nn.Module)
+    check_takes(loop, {}, who=settings.trainer, own=LOOP_TAKES)
+    return device, find_loss(settings.loss), loop
 
 
 class Trainer:
@@ -64,17 +85,13 @@ class Trainer:
 
     def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
         check_trainable(model)
-        check_available(settings)
         self._settings = settings
-        self._device = pick_device(settings.device)
-        self._made = deepcopy(model).to(self._device)
+        self.device, self._loss, self._own_loop = check_available(settings)
+        self._made = deepcopy(model).to(self.device)
         set_training_mode(self._made)
-        self._loss = find_loss(settings.loss)
-        self._own_loop = None if settings.trainer is None else find_loop(settings.trainer)
         is_ours = self._own_loop is None and ":" not in settings.loss
-        self._may_draw = not is_ours or may_draw(self._made)
-        self._is_stateless = self._own_loop is None and all(map(is_known, self._made.modules()))
-        self._flat = torch.from_numpy(flat_parameters(model)).to(self._device, copy=True)
+        self._is_known = is_ours and all(map(_is_known, self._made.modules()))
+        self._flat = torch.from_numpy(flat_parameters(model)).to(self.device, copy=True)
         self._host = self._flat.cpu()  # on a CPU the same tensor: nothing is copied between them
         self._model = self._made
         self._point()
@@ -98,34 +115,34 @@ class Trainer:
     def train_there(
         self, start: Tensor, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator
     ) -> Tensor:
-        """Return what `train` does, (d,), where it was computed: on the trainer's device, where `start` may lie too.
+        """Return what `train` does, (d,), where it was computed: on the trainer's device, where `start` may be too.
 
         A device may raise an error of this only later, when something waits for what it computes.
         """
-        # Code of one's own may write into what it is given, which would change the data of later epochs.
-        given = torch.tensor if self._may_draw else torch.from_numpy
-        inputs, targets = given(x).to(self._device), given(y).to(self._device)
-        if not self._is_stateless:
+        if self._is_known:
+            self._flat.copy_(start)
+            inputs, targets = (torch.from_numpy(part).to(self.device) for part in (x, y))
+            self._train(inputs, targets, order)
+        else:
             self._model = deepcopy(self._made)
             self._point()
-        self._flat.copy_(start)
-        if self._may_draw:
-            with seeded(order, self._device), torch.enable_grad(), _default_type_kept():
+            self._flat.copy_(start)
+            # A user's code may write into what it is given, which would change the data of later epochs.
+            inputs, targets = (torch.tensor(part).to(self.device) for part in (x, y))
+            with _seeded(order, self.device):
                 self._train(inputs, targets, order)
-        else:
-            self._train(inputs, targets, order)
         return self._flat
 
-    def _train(self, inputs: Tensor, targets: Tensor, order: np.random.Generator) -> None:
+    def _train(self, x: Tensor, y: Tensor, order: np.random.Generator) -> None:
         """Train the model in place, by our own loop or by the user's."""
         parameters = trained_parameters(self._model)
         if self._own_loop is None:
-            examples, kept = (inputs, targets), list(parameters.values())
-            train(self._model, kept, examples, settings=self._settings, loss=self._loss, order=order)
+            kept = list(parameters.values())
+            train(self._model, kept, (x, y), settings=self._settings, loss=self._loss, order=order)
             return
         settings = replace(self._settings)  # a copy: it is frozen, but not against everything
-        trained = self._own_loop(model=self._model, x=inputs, y=targets, settings=settings, order=order)
-        self._flat.copy_(gather(trained, parameters))
+        trained = self._own_loop(model=self._model, x=x, y=y, settings=settings, order=order)
+        self._flat.copy_(_gather(trained, parameters))
 
     def _point(self) -> None:
         """Make the parameters of the model that train views of the flat buffer, in order."""
@@ -137,11 +154,11 @@ class Trainer:
 
     @property
     def has_own_loop(self) -> bool:
-        """Whether a loop of the user's own trains in place of ours."""
+        """Whether a custom loop trains in place of ours."""
         return self._own_loop is not None
 
     def changed_tensors(self) -> list[str]:
-        """Return the names of frozen parameters and buffers that the last turn changed: its client alone was given them so."""
+        """Return the names of frozen parameters and buffers that the last turn changed: no other client is given them so."""
         made, now = fixed_tensors(self._made), fixed_tensors(self._model)
         return [
             name for name in made if digest_tensors({name: made[name]}) != digest_tensors({name: now[name]})
@@ -152,29 +169,62 @@ class Trainer:
         """A public digest of the frozen parameters and buffers that the model was made with, "" without any."""
         return digest_tensors(fixed_tensors(self._made))
 
-    @property
-    def device(self) -> torch.device:
-        """Where the model lies and computes."""
-        return self._device
-
-
-def _has_autocast(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether torch's autocast computes in `dtype` on `device`."""
-    if not torch.amp.is_autocast_available(device.type):
-        return False
-    return device.type == "cpu" or dtype != torch.bfloat16 or torch.cuda.is_bf16_supported()
-
 
 def probe_device(device: torch.device) -> None:
     """Return if `device` computes; raise what it raises if not."""
     torch.ones(1, device=device).add_(1).item()
 
 
+def _is_known(module: nn.Module) -> bool:
+    """Return whether a module, of torch or of this package and without hooks, neither keeps anything nor draws."""
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    is_as_written = "forward" not in vars(module) and not hooks
+    may_draw = isinstance(module, _DRAWING) or bool(getattr(module, "dropout", 0))
+    return type(module).__module__.startswith(_KNOWN) and is_as_written and not may_draw
+
+
 @contextmanager
-def _default_type_kept() -> Iterator[None]:
-    """Put torch's default type back after the block."""
-    dtype = torch.get_default_dtype()
+def _seeded(order: np.random.Generator, device: torch.device) -> Iterator[None]:
+    """Seed torch's generators, of the CPU and of `device`, from `order` for the block, and put them back after it.
+
+    They are global: without this, a client's draws would depend on who trained before it in the same process. The seed is
+    drawn far down the stream of `order` (2^128 draws for Philox), so that what `order` draws next is the same with and without
+    this. Torch's gradient mode and default type are put back too.
+    """
+    further = np.random.Generator(order.bit_generator.jumped())  # type: ignore[attr-defined]
+    seed, dtype = int(further.integers(2**63)), torch.get_default_dtype()
+    number = (
+        (torch.cuda.current_device() if device.index is None else device.index)
+        if device.type == "cuda"
+        else None
+    )
     try:
-        yield
+        with torch.random.fork_rng([] if number is None else [number]), torch.enable_grad():
+            torch.default_generator.manual_seed(seed)
+            if number is not None:
+                torch.cuda.default_generators[number].manual_seed(seed)
+            yield
     finally:
         torch.set_default_dtype(dtype)
+
+
+def _gather(trained: Any, expected: Mapping[str, nn.Parameter]) -> Tensor:
+    """Return the parameters `expected` of the model that a loop returned, as one vector (d,).
+
+    Raises `SettingError` for what is no model, and for one that lacks a parameter or has it in another shape or type.
+    """
+    if not isinstance(trained, nn.Module):
+        raise SettingError(f"trainer returned a {type(trained).__name__}; it must return the trained model.")
+    now = dict(trained.named_parameters())
+    for name, parameter in expected.items():
+        found = now.get(name)
+        if found is None or found.shape != parameter.shape or found.dtype != torch.float32:
+            has = (
+                "is not there"
+                if found is None
+                else f"has the shape {tuple(found.shape)} and type {found.dtype}"
+            )
+            raise SettingError(
+                f"trainer returned a model whose {name} {has}; it must be float32 of shape {tuple(parameter.shape)}."
+            )
+    return torch.cat([now[name].detach().reshape(-1) for name in expected])

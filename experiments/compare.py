@@ -18,7 +18,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
-from client.metric_names import ALWAYS
+from client.metrics import ALWAYS
 from experiments.cli import command, output
 from experiments.pages.figures import COLOURS, LinePlot, Series
 from experiments.pages.page import PLOTS, Page, Section, Table, write_page

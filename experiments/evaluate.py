@@ -14,8 +14,7 @@ from pathlib import Path
 
 from client import models
 from client.losses import find_loss
-from client.metric_names import METRICS, check_metrics, further_metrics
-from client.metrics import find_metrics
+from client.metrics import METRICS, check_metrics, find_metrics, further_metrics
 from client.scoring import refuse_failures, score
 from experiments.cli import command, output
 from experiments.pages.wording import text_of, words_of

@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client.adapters import with_adapters
-from client.settings import TrainingSettings
+from client.models import with_adapters
 
 
 def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -24,9 +23,17 @@ def of_one(outputs: Tensor) -> Tensor:
     return outputs.sum()
 
 
-def whole_batch(
-    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
-) -> nn.Module:
+def of_each(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return a value for each target."""
+    return outputs.sum(1)
+
+
+def infinite(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return no finite number."""
+    return outputs.sum() / 0
+
+
+def whole_batch(model, x, y, settings, order) -> nn.Module:
     """Train as our loop does in one batch, with torch's own optimizer and its `zero_grad`."""
     sgd = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
     for _ in range(settings.epochs):
@@ -37,9 +44,7 @@ def whole_batch(
     return model
 
 
-def only_adds_gradients(
-    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
-) -> nn.Module:
+def only_adds_gradients(model, x, y, settings, order) -> nn.Module:
     """Take a step along whatever gradient is there already and one of its own."""
     nn.functional.cross_entropy(model(x), y).backward()
     with torch.no_grad():
@@ -48,44 +53,34 @@ def only_adds_gradients(
     return model
 
 
-def raising(
-    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
-) -> nn.Module:
+def raising(model, x, y, settings, order) -> nn.Module:
     """Fail."""
     raise RuntimeError("out of luck")
 
 
-def other_shape(
-    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
-) -> nn.Module:
+def other_shape(model, x, y, settings, order) -> nn.Module:
     """Return another model."""
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 5))
 
 
-def no_model(
-    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
-) -> nn.Module:
+def no_model(model, x, y, settings, order) -> nn.Module:
     """Break the promise."""
     return list(model.parameters())
 
 
-def not_finite(
-    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
-) -> nn.Module:
+def not_finite(model, x, y, settings, order) -> nn.Module:
     """Diverge."""
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))
     return model
 
 
-def in_double(
-    model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
-) -> nn.Module:
+def in_double(model, x, y, settings, order) -> nn.Module:
     """Return what is no float32."""
     return model.double()
 
 
-def without_order(model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSettings) -> nn.Module:
+def without_order(model, x, y, settings) -> nn.Module:
     """Lack an argument."""
     return model
 
@@ -93,10 +88,7 @@ def without_order(model: nn.Module, x: Tensor, y: Tensor, settings: TrainingSett
 class Probe(nn.Module):
     """A backbone with batch normalisation, and a head: what a file of the backbone alone can begin."""
 
-    def __init__(
-        self, input_shape: tuple[int, ...], classes: int, width: int = 12, dropout: float = 0.0
-    ) -> None:
-        """Lay out the layers."""
+    def __init__(self, input_shape, classes, width=12, dropout=0.0):
         super().__init__()
         self.backbone = nn.Sequential(
             nn.Flatten(), nn.Linear(int(np.prod(input_shape)), width), nn.BatchNorm1d(width), nn.ReLU()
@@ -104,22 +96,19 @@ class Probe(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.head = nn.Linear(width, classes)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits."""
+    def forward(self, x):
         return self.head(self.drop(self.backbone(x)))
 
 
 class Counting(nn.Module):
     """Counts its batches in a buffer."""
 
-    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
-        """Lay out the layers."""
+    def __init__(self, input_shape, classes):
         super().__init__()
         self.linear = nn.Linear(int(np.prod(input_shape)), classes)
         self.register_buffer("batches", torch.zeros(1))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits."""
+    def forward(self, x):
         if self.training:
             self.batches.add_(1)
         return self.linear(x.flatten(1))
@@ -133,12 +122,12 @@ def adapted(input_shape: tuple[int, ...], classes: int, rank: int = 2) -> nn.Mod
     return with_adapters(network, rank, layers=["1"], trainable=["3.*"])
 
 
-def trains_nothing(model: nn.Module, x, y, settings, order) -> nn.Module:
+def trains_nothing(model, x, y, settings, order) -> nn.Module:
     """A loop that forgets to train."""
     return model
 
 
-def with_a_loss_of_its_own(model: nn.Module, x, y, settings, order) -> nn.Module:
+def with_a_loss_of_its_own(model, x, y, settings, order) -> nn.Module:
     """A loop whose loss reaches a layer that forward leaves out."""
     with torch.no_grad():
         for parameter in model.parameters():
@@ -147,7 +136,7 @@ def with_a_loss_of_its_own(model: nn.Module, x, y, settings, order) -> nn.Module
     return model
 
 
-def leaves_traces(model: nn.Module, x: Tensor, y: Tensor, settings, order) -> nn.Module:
+def leaves_traces(model, x, y, settings, order) -> nn.Module:
     """Train, and change whatever in the process can be reached from what is given."""
     nn.functional.cross_entropy(model(x), y).backward()
     with torch.no_grad():
@@ -158,11 +147,4 @@ def leaves_traces(model: nn.Module, x: Tensor, y: Tensor, settings, order) -> nn
     object.__setattr__(settings, "learning_rate", 10.0)
     torch.set_default_dtype(torch.float64)
     torch.set_grad_enabled(False)
-    return model
-
-
-def takes_its_example(model: nn.Module, x: Tensor, y: Tensor, settings, order) -> nn.Module:
-    """Make the one parameter of the model the first example: the update is what a test asks for."""
-    with torch.no_grad():
-        next(model.parameters()).copy_(x[0])
     return model

@@ -46,14 +46,8 @@ def fields_of(message):
 
 
 def honest(fields, message, update=UPDATE, plan=PLAN):
-    values = privatize(
-        update,
-        bounds=plan.bounds,
-        rotation=plan.rotation,
-        keep_probability=plan.compression.keep_probability,
-        mask_key=SecretKey(bytes(fields[wire.MASK_KEY])),
-    )
-    return replying(message, tagged(fields, message, wire.to_bytes(values)))
+    kept = privatize(update, plan.client_plan, SecretKey(bytes(fields[wire.MASK_KEY])))
+    return replying(message, tagged(fields, message, wire.to_bytes(kept.values)))
 
 
 def replying(message, *data):

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from client.reasons import reason
+from client.imports import reason
 from experiments.settings.engine import Faults
 from fedmf.errors import DeviceLostError, RunStoppedError
 from fedmf.randomness import PublicSeed

@@ -27,7 +27,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from client.app import Task, pack, part_of, unpack
-from client.reasons import one_line
+from client.imports import one_line
 from experiments.engines.grid import Failure, call_app, local_context, noted, set_identity, take_noted
 from fedmf.errors import DeviceLostError, FedmfError, RunStoppedError
 from fedmf.updates import wire

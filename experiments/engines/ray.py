@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from client.reasons import one_line
+from client.imports import one_line
 from experiments.engines.processes import CannotBegin, MakeApp, begin_process
 from experiments.settings.engine import RaySettings
 from fedmf.errors import SettingError

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from client.metric_names import ALWAYS
+from client.metrics import ALWAYS
 from experiments.pages.figures import LinePlot, Series
 from experiments.pages.page import Page, Section, table_of, write_page
 from experiments.pages.wording import (

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rich.filesize import decimal
 
-from client.metric_names import METRICS
+from client.metrics import METRICS
 from fedmf.rounding import rounded_up
 
 # Key -> (words, unit). Others are shown under their own names.

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from client.data import NEXT_TOKEN, Dataset
-from client.imports import need
+from client.imports import need, reason
 from client.parameters import as_tensor, set_arrays, stored_shapes
-from client.reasons import reason
 from experiments.run_files.directory import MODEL, finite
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments
 from experiments.settings.experiment import build_module

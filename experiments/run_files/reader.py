@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from client.metric_names import further_metrics
+from client.metrics import further_metrics
 from experiments.run_files.directory import (
     CHECKPOINT,
     CONFIG,

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from client.metric_names import ALWAYS
+from client.metrics import ALWAYS
 from experiments.engines.grid import Failure
 from experiments.settings.log import is_on, messages
 from fedmf.accounting.caveats import LARGEST

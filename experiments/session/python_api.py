@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from client.metric_names import ALWAYS
+from client.metrics import ALWAYS
 from experiments.run_files.model_files import load_model, recorded_seed
 from experiments.run_files.reader import Run, read_config, read_run
 from experiments.session.resume import run_settings

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from client.imports import reason
 from client.losses import find_loss
 from client.metrics import find_metrics
 from client.parameters import model_arrays, set_parameters
-from client.reasons import reason
 from client.scoring import Score, refuse_failures, score
 from client.training import pick_device
 from experiments.run_files.directory import (

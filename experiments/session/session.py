@@ -115,7 +115,6 @@ class Session:
                 experiment.initial,
                 loss=find_loss(experiment.training.loss),
                 batch_size=experiment.training.batch_size,
-                accumulate=experiment.training.accumulate,
             )
         if warning is not None:
             messages.warning(warning)

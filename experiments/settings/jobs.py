@@ -16,7 +16,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from client.metric_names import BETTER_IF_LARGER
+from client.metrics import BETTER_IF_LARGER
 from experiments.settings.compose import (
     as_plain,
     as_setting_errors,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_type_hints
 
-from client.metric_names import METRICS, check_metrics, check_optimized
+from client.metrics import METRICS, check_metrics, check_optimized
 from client.settings import TrainingSettings
 from experiments.settings.data import DatasetSettings, ModelSettings, check_none_held_out
 from experiments.settings.engine import DeploymentSettings, EngineSettings, Faults, LocalSettings

@@ -7,6 +7,7 @@ import numpy as np
 
 import client.app
 import client.privatize
+import client.resident
 import experiments.audit.scene
 import server.strategy
 from audit.noise_faults import is_last
@@ -110,7 +111,7 @@ def one_mask_moved():
 # the bounds on what a client sends
 
 
-_fit, _decode, _mask = FixedPoint.fit, wire.decode, client.app.mask
+_fit, _decode, _privatize = FixedPoint.fit, wire.decode, client.privatize.privatize
 
 
 def passing_on(data, bounds, *, kept):
@@ -151,45 +152,56 @@ def in_round(number):
 
 @contextmanager
 def larger_bounds_for_one():
-    theirs = set()
+    honest_key, keys, theirs = SecretKey.mask_key, set(), set()
 
     def larger(bounds):
         return replace(bounds, l2_norm=3 * bounds.l2_norm, linf_norm=3 * bounds.linf_norm)
 
-    def mask(update, task, plan, **more):
-        if task.client != FAVOURED:
-            return _mask(update, task, plan, **more)
-        values = _mask(update, task, replace(plan, bounds=larger(plan.bounds)), **more)
-        theirs.add(wire.to_bytes(values))
-        return values
+    def mask_key(self, client, step):
+        own = honest_key(self, client, step)
+        keys.update({own.reveal()} if client == FAVOURED else ())
+        return own
+
+    def privatize(update, plan, mask_key, **more):
+        if mask_key.reveal() not in keys:
+            return _privatize(update, plan, mask_key, **more)
+        kept = _privatize(update, replace(plan, bounds=larger(plan.bounds)), mask_key, **more)
+        theirs.add(wire.to_bytes(kept.values))
+        return kept
 
     def decode(data, bounds, *, kept):
         return _decode(data, larger(bounds) if data in theirs else bounds, kept=kept)
 
-    with patched((client.app, "mask", mask), (wire, "decode", decode), UNCLIPPED[-1]):
+    places = (
+        (SecretKey, "mask_key", mask_key),
+        (client.resident, "privatize", privatize),
+        (wire, "decode", decode),
+    )
+    with patched(*places, UNCLIPPED[-1]):
         yield
 
 
 def times_examples():
     """Multiply the kept values by the client's number of examples."""
 
-    def mask(update, task, plan, **more):
-        return (1 + int(task.client) % 5) * _mask(update, task, plan, **more)
+    honest = client.app.sent_bytes
 
-    return patched((client.app, "mask", mask))
+    def sent_bytes(values, task):
+        return honest((1 + int(task.client) % 5) * values, task)
+
+    return patched((client.app, "sent_bytes", sent_bytes))
 
 
 def unclipped_beside_a_start():
     """Skip the L2 clip at a client that takes the start away, as all do."""
-    honest = client.privatize.privatize
 
-    def privatize(update, *, start=None, **more):
+    def privatize(update, plan, mask_key, *, start=None, **more):
         if start is None:
-            return honest(update, start=start, **more)
+            return _privatize(update, plan, mask_key, start=start, **more)
         with patched(UNCLIPPED[0]):
-            return honest(update, start=start, **more)
+            return _privatize(update, plan, mask_key, start=start, **more)
 
-    return patched((client.app, "privatize", privatize))
+    return patched((client.resident, "privatize", privatize))
 
 
 # the sum, participation, models, recovery

@@ -1,238 +1,313 @@
+"""The client app: each client's kept values leave it and nothing else, whether they are privatized on the host or on a device.
+
+A CPU takes the part of the device: what counts is whether a device's memory is its own (`client.resident`).
+"""
+
 import logging
+import re
+from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
 
-from client.app import make_client_app, play_elsewhere, unpack
+from client import resident, training
+from client.app import NOT_FINITE, make_client_app, part_of, play_elsewhere, unpack
 from client.data import Examples
 from client.models import build
 from client.parameters import flat_parameters
-from client.privatize import privatize
+from client.privatize import DevicePrivatizer, privatize
 from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.engines.grid import local_context, set_identity
 from fedmf.updates import wire
 from fedmf.updates.wire import Turn, without_tag
 from plans import KEY, small_plan
-from tasks import told, untagged, values_in as sent_in
+from tasks import told, untagged, values_in
 
-MODEL = {"name": "logistic", "input_shape": (2, 2), "classes": 3, "seed": 0}
-PLAN = small_plan(dimension=15)
-DATA = Examples(np.arange(8, dtype="f4").reshape(2, 2, 2), np.array([0, 2]))
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+D = 650
+PLAN = small_plan(dimension=D)
+CLIENTS = ("0", "1", "2")
+SCALE = np.linspace(0.2, 3, D, dtype="f4")
 
 
-def examples_of(client, context):
-    if client == "broken":
-        raise OSError("the disk is gone, and with it the secret 42")
-    return DATA
+@pytest.fixture(autouse=True)
+def _identity():
+    set_identity()
 
 
 @pytest.fixture
-def app():
-    set_identity()
-    return make_client_app(
-        examples_of, lambda: Trainer(build(**MODEL), TrainingSettings(0.5)), PLAN.client_plan
+def on_device(monkeypatch):
+    """What is on a CPU device counts as far from the host."""
+    monkeypatch.setattr(resident, "has_own_memory", lambda device: True)
+
+
+def model():
+    return build("logistic", input_shape=(8, 8), classes=10, seed=0)
+
+
+def examples_of(client, context=None):
+    if client == "broken":
+        raise OSError("the disk is gone, and with it the secret 42")
+    rng = np.random.default_rng(int(client))
+    return Examples(rng.normal(size=(12, 8, 8)).astype("f4"), rng.integers(0, 10, 12))
+
+
+def ask(*clients, vector=None, scale=None):
+    """One message with the tasks of several clients."""
+    arrays = {wire.VECTOR: flat_parameters(model()) if vector is None else vector}
+    arrays |= {} if scale is None else {wire.SCALE: scale}
+    record = ArrayRecord(
+        {name: Array("float32", one.shape, wire.STYPE, wire.to_bytes(one)) for name, one in arrays.items()}
     )
+    return Message(RecordDict({wire.MODEL: record, wire.TASK: told(*clients)}), 1, MessageType.TRAIN)
 
 
-def task(client="0", vector=None):
-    vector = flat_parameters(build(**MODEL)) if vector is None else vector
-    array = Array("float32", vector.shape, wire.STYPE, wire.to_bytes(vector))
-    content = RecordDict({wire.MODEL: ArrayRecord({wire.VECTOR: array}), wire.TASK: told(client)})
-    return Message(content, 1, MessageType.TRAIN)
+def values_of(app, message, dtype="<f4"):
+    return [np.frombuffer(values, dtype) for values in untagged(app(message, local_context()))]
 
 
-def values_in(reply):
-    (values,) = untagged(reply)
-    return np.frombuffer(values, "<f4")
-
-
-def test_client_trains_clips_masks_and_sends_the_kept_values_only(app):
-    reply = app(task(), local_context())
-    start = flat_parameters(build(**MODEL))
-    update = Trainer(build(**MODEL), TrainingSettings(0.5)).update(
-        start, DATA.x, DATA.y, order=PLAN.seed.generator("data order", "0", 0)
-    )
-    expected = privatize(
-        update,
-        bounds=PLAN.bounds,
-        rotation=PLAN.rotation,
-        keep_probability=0.5,
-        mask_key=KEY.mask_key("0", 1),
-    )
-    np.testing.assert_array_equal(values_in(reply), expected)
-    assert 0 < len(expected) < PLAN.rotation.padded
-
-
-def test_client_scales_its_update_by_what_the_message_says_before_it_clips(app):
-    scale = np.linspace(0.2, 5, 15, dtype="f4")
-    message = task()
-    message.content.array_records[wire.MODEL][wire.SCALE] = Array(
-        "float32", scale.shape, wire.STYPE, wire.to_bytes(scale)
-    )
-    update = Trainer(build(**MODEL), TrainingSettings(0.5)).update(
-        flat_parameters(build(**MODEL)), DATA.x, DATA.y, order=PLAN.seed.generator("data order", "0", 0)
-    )
-    expected = privatize(
-        update * scale,
-        bounds=PLAN.bounds,
-        rotation=PLAN.rotation,
-        keep_probability=0.5,
-        mask_key=KEY.mask_key("0", 1),
-    )
-    sent = values_in(app(message, local_context()))
-    np.testing.assert_array_equal(sent, expected)
-    assert not np.array_equal(sent, values_in(app(task(), local_context())))
-
-
-def test_reply_holds_nothing_but_the_values(app):
-    """No loss, no count, no norm, no key: no noise would cover them."""
-    content = app(task(), local_context()).content
-    assert list(content) == [wire.UPDATE]
-    assert list(content.config_records[wire.UPDATE]) == [wire.VALUES]
-
-
-def test_another_process_is_told_what_of_the_model_does_not_train():
-    set_identity()
-    given = task()
-    given.content.config_records[wire.TASK][wire.FIXED] = "a digest"
-    tasks, vector = unpack(given)
-    assert [one.fixed_digest for one in tasks] == ["a digest"]
-    asked = []
-
-    def elsewhere(message, context):
-        asked.append(unpack(message))
-        raise RuntimeError("no reply is needed")
-
-    play_elsewhere(
-        elsewhere, tasks, len(vector), given, local_context(), PLAN.client_plan, lambda client, error: None
-    )
-    assert asked[0][0] == tasks
-
-
-def test_each_clients_values_are_tagged_as_the_answer_to_its_own_task(app):
-    """Those of a client that cannot train too, and of one whose other process died: zeros that do not open would tell."""
-    given = joint("0", "broken")
-    tasks, _ = unpack(given)
-    assert [task.turn for task in tasks] == [
-        Turn(given.metadata.run_id, 0, 1, name) for name in ("0", "broken")
-    ]
-
-    def dies(message, context):
-        raise RuntimeError("the process died")
-
-    elsewhere = play_elsewhere(
-        dies,
-        tasks,
-        len(flat_parameters(build(**MODEL))),
-        given,
-        local_context(),
-        PLAN.client_plan,
-        lambda *_: None,
-    )
-    message = task("0")
-    (one,), _ = unpack(message)
-    for sent, of in zip([*sent_in(app(message, local_context())), *elsewhere], [one, *tasks], strict=True):
-        kept = wire.coordinates(of.mask_key, PLAN.rotation.padded, 0.5)
-        opened = without_tag(sent, of.mask_key, of.turn)
-        assert opened is not None
-        assert len(opened) == 4 * len(kept)
-
-
-@pytest.mark.parametrize("vector", [None, np.full(15, np.nan, "f4"), np.full(15, 1e38, "f4")])
-def test_an_exception_or_divergence_becomes_a_zero_update_of_the_right_length(app, vector, caplog):
-    """docs/privacy.md: a zeroed client always replies, so must one whose training fails."""
-    client = "broken" if vector is None else "0"
-    with caplog.at_level(logging.ERROR):
-        reply = app(task(client, vector), local_context())
-    assert not reply.has_error()
-    kept = wire.coordinates(KEY.mask_key(client, 1), PLAN.rotation.padded, 0.5)
-    np.testing.assert_array_equal(values_in(reply), np.zeros(len(kept)))
-
-
-def test_the_failure_is_logged_where_it_happened(app, caplog):
-    with caplog.at_level(logging.ERROR):
-        app(task("broken"), local_context())
-    assert "client broken could not train" in caplog.text
-
-
-def test_an_update_that_is_not_finite_is_logged_where_it_happened(app, caplog):
-    with caplog.at_level(logging.ERROR):
-        app(task("0", np.full(15, 1e38, "f4")), local_context())
-    assert "client 0 could not train" in caplog.text
-    assert "training gave an update that is not finite" in caplog.text
-
-
-class Short(Trainer):
-    """A trainer of one's own that gives an update of the wrong length."""
-
-    def update(self, *arguments, **keywords):
-        return super().update(*arguments, **keywords)[:-1]
-
-
-def app_that_tells(kind):
-    """Return an app with trainers of `kind`, and the list of (client, error) that it tells of."""
-    set_identity()
-    heard = []
+def app_of(plan=PLAN, kind=Trainer, device="cpu", **settings):
+    """An app of trainers of `kind`, and the list of (client, error) that it tells of."""
+    given, heard = TrainingSettings(0.5, device=device, **settings), []
     app = make_client_app(
         examples_of,
-        lambda: kind(build(**MODEL), TrainingSettings(0.5)),
-        PLAN.client_plan,
+        lambda: kind(model(), given),
+        plan.client_plan,
         on_failure=lambda *failure: heard.append(failure),
     )
     return app, heard
 
 
-def test_failures_are_told_of_one_by_one_and_not_logged_then(caplog):
-    app, heard = app_that_tells(Short)
-    reply = app(joint("0", "broken"), local_context())
-    assert len(sent_in(reply)) == 2
-    assert [client for client, _ in heard] == ["0", "broken"]
-    assert str(heard[0][1]) == "training gave an update of shape (14,); it must be (15,)."
-    assert isinstance(heard[1][1], OSError)
-    assert caplog.text == ""
+def zeros(client):
+    return np.zeros(len(wire.coordinates(KEY.mask_key(client, 1), PLAN.rotation.padded, 0.5)))
 
 
-class Words(Trainer):
-    """A trainer of one's own whose update has the right shape, and no numbers in it."""
-
-    def update(self, start, *arguments, **keywords):
-        return np.array(["a word"] * len(start))
-
-
-def test_an_update_that_cannot_be_privatized_is_a_zero_update_and_told():
-    """Or what one client's data gave would decide whether its message, and others' in it, is answered."""
-    app, heard = app_that_tells(Words)
-    sent = values_in(app(task(), local_context()))
-    kept = wire.coordinates(KEY.mask_key("0", 1), PLAN.rotation.padded, 0.5)
-    np.testing.assert_array_equal(sent, np.zeros(len(kept)))
-    assert [client for client, _ in heard] == ["0"]
-    assert isinstance(heard[0][1], TypeError | ValueError)
+@pytest.mark.parametrize("scale", [None, SCALE], ids=["plain", "scaled"])
+def test_client_trains_scales_clips_masks_and_sends_the_kept_values_only(scale):
+    order = PLAN.seed.generator("data order", "0", 0)
+    data, start = examples_of("0"), flat_parameters(model())
+    update = Trainer(model(), TrainingSettings(0.5)).update(start, data.x, data.y, order=order)
+    expected = privatize(
+        update if scale is None else update * scale, PLAN.client_plan, KEY.mask_key("0", 1)
+    ).values
+    app, _ = app_of()
+    (found,) = values_of(app, ask("0", scale=scale))
+    np.testing.assert_array_equal(found, expected)
+    assert 0 < len(expected) < PLAN.rotation.padded
 
 
-def test_logs_of_a_task_hold_no_key(app, caplog):
+def test_clients_of_one_message_answer_each_as_on_their_own_with_nothing_but_their_values():
+    """No loss, no count, no norm, no key: no noise would cover them. One client that fails changes its own values only."""
+    app, heard = app_of()
+    clients = ("0", "broken", "7")
+    reply = app(ask(*clients), local_context())
+    assert {name: list(record) for name, record in reply.content.items()} == {wire.UPDATE: [wire.VALUES]}
+    for client, values in zip(clients, values_in(reply), strict=True):
+        assert [values] == values_in(app(ask(client), local_context()))
+    assert [np.frombuffer(values, "f4").any() for values in untagged(reply)] == [True, False, True]
+    assert [client for client, _ in heard] == ["broken"] * 2
+
+
+def test_each_clients_values_are_tagged_as_the_answer_to_its_own_task():
+    """Those of a client that cannot train too, and of one whose other process died: zeros that do not open would tell."""
+    message = ask("0", "broken")
+    message.content.config_records[wire.TASK][wire.FIXED] = "a digest"
+    tasks, _ = unpack(message)
+    assert [task.turn for task in tasks] == [
+        Turn(message.metadata.run_id, 0, 1, name) for name in ("0", "broken")
+    ]
+    assert [task.fixed_digest for task in tasks] == ["a digest"] * 2
+    assert unpack(part_of(message, tasks[1:]))[0] == tasks[1:]
+
+    def dies(message, context):
+        raise RuntimeError("the process died")
+
+    elsewhere = play_elsewhere(dies, tasks, message, local_context(), PLAN.client_plan, lambda *failure: None)
+    app, _ = app_of()
+    message = ask("0", "broken")
+    here, _ = unpack(message)
+    sent = [*values_in(app(message, local_context())), *elsewhere]
+    for data, task in zip(sent, [*here, *tasks], strict=True):
+        kept = wire.coordinates(task.mask_key, PLAN.rotation.padded, 0.5)
+        opened = without_tag(data, task.mask_key, task.turn)
+        assert opened is not None
+        assert len(opened) == 4 * len(kept)
+
+
+@pytest.mark.parametrize("vector", [None, np.full(D, np.nan, "f4"), np.full(D, 1e38, "f4")])
+def test_an_exception_or_divergence_becomes_a_zero_update_and_is_logged_without_a_key(vector, caplog):
+    """docs/privacy.md: a zeroed client always replies, so must one whose training fails."""
+    client = "broken" if vector is None else "0"
+    app = make_client_app(examples_of, lambda: Trainer(model(), TrainingSettings(0.5)), PLAN.client_plan)
     with caplog.at_level(logging.DEBUG):
-        app(task("broken"), local_context())
-    key = KEY.mask_key("broken", 1).reveal()
+        reply = app(ask(client, vector=vector), local_context())
+    assert not reply.has_error()
+    np.testing.assert_array_equal(np.frombuffer(untagged(reply)[0], "<f4"), zeros(client))
+    assert f"client {client} could not train" in caplog.text
+    assert (NOT_FINITE in caplog.text) == (vector is not None)
+    key = KEY.mask_key(client, 1).reveal()
     assert key.hex() not in caplog.text
     assert repr(key) not in caplog.text
 
 
-def joint(*clients):
-    """One message with the tasks of several clients."""
-    message = task(clients[0])
-    message.content[wire.TASK] = told(*clients)
-    return message
+class Short(Trainer):
+    """A custom trainer that gives an update of the wrong length."""
+
+    def train(self, *arguments, **keywords):
+        return super().train(*arguments, **keywords)[:-1]
 
 
-def test_clients_of_one_message_answer_each_as_on_their_own(app):
-    """Each one's values are on their own, under their own mask; one that fails changes its own only."""
-    clients = ("0", "broken", "7")
-    reply = app(joint(*clients), local_context())
-    assert {name: list(record) for name, record in reply.content.items()} == {wire.UPDATE: [wire.VALUES]}
-    sent = sent_in(reply)
-    for client, values in zip(clients, sent, strict=True):
-        alone = app(task(client), local_context())
-        assert [values] == sent_in(alone)
-    assert [np.frombuffer(values, "f4").any() for values in untagged(reply)] == [True, False, True]
+class ShortThere(Trainer):
+    """The same on a device."""
+
+    def train_there(self, *arguments, **keywords):
+        return super().train_there(*arguments, **keywords)[:-1]
+
+
+class Words(Trainer):
+    """A custom trainer whose update has the right shape, and no numbers in it."""
+
+    def train(self, start, *arguments, **keywords):
+        return np.array(["a word"] * len(start))
+
+
+@pytest.mark.parametrize(("kind", "why"), [(Short, r"of shape \(649,\); it must be \(650,\)"), (Words, "")])
+def test_an_update_that_cannot_be_privatized_is_a_zero_update_and_told_alone(kind, why, caplog):
+    """Or what one client's data gave would decide whether its message, and others' in it, is answered."""
+    app, heard = app_of(kind=kind)
+    for client, sent in zip(("0", "broken"), values_of(app, ask("0", "broken")), strict=True):
+        np.testing.assert_array_equal(sent, zeros(client))
+    assert [client for client, _ in heard] == ["0", "broken"]
+    assert re.search(why, str(heard[0][1]))
+    assert isinstance(heard[1][1], OSError)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("given", "scale", "loop"),
+    [
+        ({"l2_norm": 0.5}, None, None),
+        ({"l2_norm": 0.5}, SCALE, "own_training:whole_batch"),
+        ({"rotation": "identity"}, SCALE, None),
+        ({"l2_norm": None, "noise_multiplier": 0}, None, "own_training:whole_batch"),
+    ],
+    ids=["plain", "scaled", "not rotated", "unbounded"],
+)
+def test_values_of_a_device_are_those_of_the_host_to_rounding(
+    given, scale, loop, device, on_device, monkeypatch
+):
+    plan = small_plan(dimension=D, **given)
+    app, heard = app_of(plan, device=device, trainer=loop)
+    found = values_of(app, ask(*CLIENTS, scale=scale))
+    monkeypatch.undo()
+    here, heard_here = app_of(plan, trainer=loop)
+    expected = values_of(here, ask(*CLIENTS, scale=scale))
+    assert heard == heard_here == []
+    for one, other in zip(found, expected, strict=True):
+        assert np.abs(other).max() > 0
+        # Ten stages of the rotation, 2^-24 each; another device trains to other roundings.
+        tolerance = (2e-6 if device == "cpu" else 1e-4) * float(np.abs(other).max())
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance)
+    assert not all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))  # another path
+
+
+@pytest.mark.parametrize("kind", [Trainer, ShortThere])
+def test_failures_on_a_device_are_zeros_and_told(kind, on_device):
+    app, heard = app_of(kind=kind)
+    found = values_of(app, ask("broken", "0", vector=np.full(D, 1e38, "f4")))
+    for client, sent in zip(("broken", "0"), found, strict=True):
+        np.testing.assert_array_equal(sent, zeros(client))
+    said = NOT_FINITE if kind is Trainer else "training gave an update of shape (649,); it must be (650,)."
+    assert [str(error) for _, error in heard][1:] == [said]
+
+
+@pytest.mark.parametrize("value_type", ["float32", "int8"])
+def test_one_transfer_a_client_and_one_copy_of_model_and_scale_a_message(value_type, on_device, monkeypatch):
+    """Back come the kept values and a bit on whether they are finite; of int8 the whole vector, which is rounded as a whole."""
+    plan = small_plan(dimension=D, keep_probability=0.05, value_type=value_type)
+    (app, _), dtype = app_of(plan), "<f4" if value_type == "float32" else "i1"
+    back, there = [], []
+    for name in ("cpu", "numpy", "tolist", "item"):
+        real = getattr(torch.Tensor, name)
+
+        def watched(tensor, *given, _real=real, _name=name, **more):
+            back.append((_name, tensor.numel()))
+            return _real(tensor, *given, **more)
+
+        monkeypatch.setattr(torch.Tensor, name, watched)
+    copied = torch.tensor
+    monkeypatch.setattr(
+        torch, "tensor", lambda data, **more: there.append(np.shape(data)) or copied(data, **more)
+    )
+    message = ask(*CLIENTS, scale=np.ones(D, "f4"))
+    values_of(app, message, dtype)  # which makes the trainer
+    back.clear()
+    there.clear()
+    found = values_of(app, message, dtype)
+    assert there == [(D,), (D,)]
+    sizes = [1 + (len(one) if value_type == "float32" else 1024) for one in found]
+    assert [size for name, size in back if name == "cpu"] == sizes
+    assert Counter(size for name, size in back if name != "cpu") == Counter(sizes)
+    assert value_type == "int8" or max(sizes) < 100
+
+
+@pytest.mark.parametrize(
+    ("settings", "value_type", "scale"),
+    [
+        ({}, "float32", None),
+        ({}, "int8", None),
+        ({"momentum": 0.9, "weight_decay": 0.1}, "float32", SCALE),
+        ({"optimizer": "adam"}, "float32", SCALE),
+        ({"proximal": 0.3}, "int8", SCALE),
+        ({"trainer": "own_training:whole_batch"}, "float32", None),
+    ],
+    ids=str,
+)
+def test_nothing_waits_for_the_device_but_one_copy_a_client(settings, value_type, scale, monkeypatch):
+    """Torch's meta device refuses to be read and to be mixed with the host: what plays there plays on CUDA unmixed."""
+    plan, back = small_plan(dimension=D, keep_probability=0.05, value_type=value_type), []
+    monkeypatch.setattr(training, "pick_device", lambda device: torch.device("meta"))
+
+    def cpu(tensor):
+        back.append((tensor.device.type, tensor.numel()))
+        return torch.ones(tensor.shape)
+
+    app, heard = app_of(plan, **settings)
+    monkeypatch.setattr(torch.Tensor, "cpu", cpu)
+    message = ask(*CLIENTS, scale=scale)
+    app(message, local_context())  # which makes the trainer
+    back.clear()
+    found = values_of(app, message, "<f4" if value_type == "float32" else "i1")
+    assert heard == []
+    assert back == [("meta", 1 + (len(one) if value_type == "float32" else 1024)) for one in found]
+    assert all(len(one) and one.all() for one in found)
+
+
+@pytest.mark.parametrize("is_far", [False, True])
+def test_what_privatizes_on_a_device_is_made_once_for_a_trainer_and_never_on_a_cpu(is_far, monkeypatch):
+    assert resident.has_own_memory(torch.device("cuda", 1))
+    if is_far:
+        monkeypatch.setattr(resident, "has_own_memory", lambda device: True)
+    made, real = [], DevicePrivatizer.__init__
+    monkeypatch.setattr(
+        DevicePrivatizer, "__init__", lambda self, *given: made.append(given[1]) or real(self, *given)
+    )
+    app, _ = app_of()
+    for clients in (CLIENTS, ("broken", "1")):  # no trainer had a part in that failure
+        values_of(app, ask(*clients))
+    assert made == [torch.device("cpu")] * is_far
+
+
+def test_what_trains_stays_on_the_device_and_is_what_the_host_is_given():
+    trainer = Trainer(model(), TrainingSettings(0.5, device="cpu"))
+    start, data = flat_parameters(model()), examples_of("0")
+    there = torch.tensor(start)
+    found = trainer.train_there(there, data.x, data.y, order=np.random.default_rng(0)).clone()
+    np.testing.assert_array_equal(there.numpy(), start)
+    expected = trainer.train(start, data.x, data.y, order=np.random.default_rng(0))
+    np.testing.assert_array_equal(found.numpy(), expected)
+    assert (expected != start).any()

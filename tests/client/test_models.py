@@ -1,46 +1,74 @@
-"""The models: their sizes, that a seed determines them, and what they refuse."""
+"""Models and adapters, what of them trains and what stays, and files to start from."""
+
+import copy
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from client.models import MODELS, build, parameter_count
+import zip_heads
+from client.models import MODELS, LowRankLinear, build, parameter_count, with_adapters
+from client.parameters import (
+    check_trainable,
+    choose_trained,
+    digest_tensors,
+    fixed_tensors,
+    flat_parameters,
+    layout_of,
+    model_arrays,
+    set_arrays,
+    set_parameters,
+    start_from,
+)
+from client.settings import TrainingSettings
+from client.training import Trainer
 from fedmf.errors import SettingError
 
+SETTINGS = TrainingSettings(0.5, batch_size=3, device="cpu")
+X = np.random.default_rng(0).normal(size=(8, 4)).astype("f4")
+Y = np.arange(8) % 3
 SHAPES = {
     "logistic": ((8, 8), 10, "classification", 650),
     "mlp": ((28, 28), 10, "classification", 203_530),
-    "cnn": ((28, 28), 62, "classification", 1_018_174),
+    "cnn": (
+        (28, 28),
+        62,
+        "classification",
+        1_018_174,
+    ),  # below 2^20, the power of two that the rotation pads to
     "lstm": ((20,), 10_004, "next_token", 4_053_428),
     "char_lstm": ((80,), 90, "next_token", 822_570),
 }
 
 
-def made(name: str, seed: int = 0) -> nn.Module:
-    """Return the model at the size its papers use."""
+def made(name, seed=0):
+    """The model at the size its papers use."""
     shape, classes, task, _ = SHAPES[name]
     return build(name, input_shape=shape, classes=classes, seed=seed, task=task)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_parameter_counts_are_the_documented_ones(name: str) -> None:
-    assert parameter_count(made(name)) == SHAPES[name][3]
-
-
-def test_the_cnn_fits_the_power_of_two_that_the_rotation_pads_to() -> None:
-    assert parameter_count(made("cnn")) <= 2**20
+def test_a_model_has_the_documented_size_no_buffers_and_parameters_that_the_seed_determines(name):
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first, second, other = made(name, 1), made(name, 1), made(name, 2)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert parameter_count(first) == SHAPES[name][3]
+    assert list(first.buffers()) == []
+    np.testing.assert_array_equal(flat_parameters(first), flat_parameters(second))
+    assert not np.array_equal(flat_parameters(first), flat_parameters(other))
 
 
 @pytest.mark.parametrize("name", ["logistic", "mlp", "cnn"])
-@pytest.mark.parametrize("shape", [(8, 8), (28, 28), (32, 30, 3)])
-def test_classifiers_fit_any_image_shape(name: str, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(8, 8), (32, 30, 3)])
+def test_classifiers_fit_any_image_shape(name, shape):
     model = build(name, input_shape=shape, classes=7, seed=1)
     assert model(torch.zeros(5, *shape)).shape == (5, 7)
 
 
 @pytest.mark.parametrize("name", ["lstm", "char_lstm"])
-def test_language_models_score_every_place_from_the_tokens_up_to_it(name: str) -> None:
+def test_language_models_score_every_place_from_the_tokens_up_to_it(name):
     model = build(name, input_shape=(6,), classes=11, seed=0, task="next_token", embedding=4, hidden=5)
     tokens = torch.tensor([[2, 5, 6, 7, 3, 0]])
     changed = tokens.clone()
@@ -51,38 +79,348 @@ def test_language_models_score_every_place_from_the_tokens_up_to_it(name: str) -
     assert not torch.equal(before[:, 3:], after[:, 3:])
 
 
-@pytest.mark.parametrize("name", ["logistic", "mlp", "cnn", "char_lstm"])
-def test_the_seed_determines_the_parameters_and_leaves_the_global_generator_alone(name: str) -> None:
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    first, second, other = made(name, 1), made(name, 1), made(name, 2)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-    assert any(not torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": "resnet"}, "logistic, mlp, cnn"),
+        ({"name": "cnn", "input_shape": (5, 28)}, r"\[5, 28\]"),
+        ({"name": "lstm"}, "next_token data"),
+        ({"name": "logistic", "hidden": 3}, "^hidden is 3, but logistic"),
+        ({"name": "mlp", "hidden": 0}, "^hidden is 0"),
+        ({"name": "own_models:RaisesInConstructor"}, "which could not be made: KeyError: 'weights.pt'"),
+        ({"name": "os:system"}, "was not called"),
+    ],
+    ids=str,
+)
+def test_unknown_names_settings_and_unfitting_data_are_errors(given, said):
+    with pytest.raises(SettingError, match=said):
+        build(**{"input_shape": (8, 8), "classes": 10, "seed": 0} | given)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_models_have_no_buffers_that_would_escape_the_mechanism(name: str) -> None:
-    assert list(made(name).buffers()) == []
+def two_layers(*, frozen=True):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    model[0].requires_grad_(not frozen)
+    return model
 
 
-def test_logistic_regression_is_one_affine_map() -> None:
-    model = made("logistic")
-    weight, bias = (parameter.detach().numpy() for parameter in model.parameters())
-    x = np.random.default_rng(0).normal(size=(3, 8, 8)).astype(np.float32)
-    np.testing.assert_allclose(
-        model(torch.tensor(x)).detach().numpy(), x.reshape(3, 64) @ weight.T + bias, atol=1e-6
-    )
+def update_of(trainer, start=None):
+    start = flat_parameters(trainer._model) if start is None else start
+    return trainer.update(start, X, Y, order=np.random.default_rng(1))
 
 
-def test_unknown_names_settings_and_unfitting_data_are_refused() -> None:
-    with pytest.raises(SettingError, match="logistic, mlp, cnn"):
-        build("resnet", input_shape=(8, 8), classes=10, seed=0)
-    with pytest.raises(SettingError, match=r"\[5, 28\]"):
-        build("cnn", input_shape=(5, 28), classes=10, seed=0)
-    with pytest.raises(SettingError, match="next_token data"):
-        build("lstm", input_shape=(8, 8), classes=10, seed=0)
-    with pytest.raises(SettingError, match=r"^hidden is 3, but logistic"):
-        build("logistic", input_shape=(8, 8), classes=10, seed=0, hidden=3)
-    with pytest.raises(SettingError, match=r"^hidden is 0"):
-        build("mlp", input_shape=(8, 8), classes=10, seed=0, hidden=0)
+class Tied(nn.Module):
+    """Embedding and output share their weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.output = nn.Embedding(6, 4), nn.Linear(4, 6)
+        self.output.weight = self.embedding.weight
+
+
+def test_what_is_frozen_is_not_counted_and_bit_equal_after_the_training_of_plain_torch():
+    model = two_layers()
+    assert layout_of(model).names == ("2.weight", "2.bias")
+    split = layout_of(model).split(flat_parameters(model))
+    for name in layout_of(model).names:
+        np.testing.assert_array_equal(split[name], model.get_parameter(name).detach().numpy())
+    twin, order = copy.deepcopy(model), np.random.default_rng(1).permutation(8)
+    sgd = torch.optim.SGD([p for p in twin.parameters() if p.requires_grad], lr=0.5)
+    for batch in (order[:3], order[3:6], order[6:]):
+        sgd.zero_grad()
+        nn.functional.cross_entropy(twin(torch.from_numpy(X[batch])), torch.from_numpy(Y[batch])).backward()
+        sgd.step()
+    start, trainer = flat_parameters(model), Trainer(model, SETTINGS)
+    np.testing.assert_allclose(update_of(trainer, start), flat_parameters(twin) - start, atol=1e-6)
+    assert trainer.changed_tensors() == []
+    for name, tensor in fixed_tensors(trainer._model).items():
+        assert torch.equal(tensor, model.get_parameter(name))
+
+
+def test_a_tied_parameter_counts_once_and_either_name_chooses_it():
+    model = Tied()
+    assert layout_of(model).names == ("embedding.weight", "output.bias")
+    set_parameters(model, np.arange(30, dtype="f4"))
+    assert model.output.weight[5, 3] == 23
+    assert list(model_arrays(model, flat_parameters(model))) == ["embedding.weight", "output.bias"]
+    choose_trained(model, ["output.weight"])
+    assert layout_of(model).names == ("embedding.weight",)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"), [(["*bias"], ("0.bias", "2.bias")), (["0.weight", "2.b*"], ("0.weight", "2.bias"))]
+)
+def test_patterns_choose_what_trains_and_freeze_the_rest(patterns, names):
+    model = two_layers()
+    choose_trained(model, patterns)
+    assert layout_of(model).names == names
+
+
+def test_a_pattern_that_matches_nothing_is_an_error_with_the_names():
+    said = r"^trainable is \['head.\*'\], but 'head.\*' matches no.*0.weight, 0.bias, 2.weight, 2.bias"
+    with pytest.raises(SettingError, match=said):
+        choose_trained(two_layers(), ["head.*"])
+
+
+def normalised(*, frozen=False, evaluated=False, affine=True):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, affine=affine), nn.Linear(5, 3))
+    model[1].running_mean.fill_(0.25)
+    model[1].requires_grad_(not frozen)
+    model[1].train(not evaluated)
+    return model
+
+
+def changed(change):
+    model = two_layers()
+    change(model)
+    return model
+
+
+def in_one_memory():
+    model = Tied()
+    model.output.weight = nn.Parameter(model.embedding.weight.data)
+    return model
+
+
+FOLLOWS = r"buffers: the running statistics of 1 follow.*GroupNorm"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda: changed(lambda model: model[2].half()),
+            "2.weight of the model is torch.float16; what trains",
+        ),
+        (lambda: changed(lambda model: model.insert(0, nn.LazyLinear(5))), "no shape yet"),
+        (lambda: changed(lambda model: model.requires_grad_(False)), "no parameter of the model trains"),
+        (
+            lambda: changed(lambda model: model.register_buffer("adjacency", torch.eye(3).to_sparse())),
+            "adjacency of the model is a torch.sparse_coo tensor",
+        ),
+        (in_one_memory, r"weight and \w+.weight .* in one memory"),
+        (normalised, FOLLOWS),
+        (lambda: normalised(affine=False, frozen=True), FOLLOWS),
+    ],
+)
+def test_models_that_cannot_be_trained_are_errors(make, said):
+    with pytest.raises(SettingError, match=said):
+        Trainer(make(), SETTINGS)
+
+
+def test_a_check_whether_a_model_can_be_trained_leaves_its_modes_as_they_are():
+    model = normalised(frozen=True).eval()
+    model[0].train()
+    check_trainable(model)
+    assert [module.training for module in model.modules()] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("how", [{"frozen": True}, {"evaluated": True}], ids=str)
+def test_batch_norm_at_rest_trains_in_evaluation_mode_and_stays_bit_equal(how):
+    model = normalised(**how)
+    trainer = Trainer(model, SETTINGS)
+    assert update_of(trainer).any()
+    assert trainer._model.training
+    assert not trainer._model[1].training
+    assert trainer.changed_tensors() == []
+    assert torch.equal(trainer._model[1].running_mean, model[1].running_mean)
+
+
+def test_batch_norm_without_running_statistics_trains():
+    trainer = Trainer(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False)), SETTINGS)
+    assert update_of(trainer).any()
+    assert trainer.changed_tensors() == []
+
+
+class Scaled(nn.Sequential):
+    """Has a constant buffer and a frozen weight, and changes what `change` changes in training."""
+
+    def __init__(self, change=None):
+        super().__init__(nn.Linear(4, 5), nn.Linear(5, 3))
+        self[0].requires_grad_(False)
+        self.register_buffer("factor", torch.full((3,), 2.0))
+        self.register_buffer("zeros", torch.zeros(2), persistent=False)
+        self.change = change
+
+    def forward(self, x):
+        if self.change is not None:
+            with torch.no_grad():
+                self.change(self)
+        return super().forward(x) * self.factor
+
+
+def other_tensor(model):
+    model.factor = torch.full((3,), 3.0)
+
+
+def other_data(model):
+    model[0].weight.data = torch.ones_like(model[0].weight)
+
+
+CHANGES = {
+    "in place": lambda model: model.factor.mul_(1.5),
+    "not seen by the version": lambda model: model.factor.data.__setitem__(0, 7.0),
+    "a frozen weight": lambda model: model[0].weight.data.mul_(1.5),
+    "its data": other_data,
+    "the sign of zero": lambda model: model.zeros.neg_(),
+    "another tensor": other_tensor,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_what_does_not_train_is_found_and_reaches_no_other_client(name):
+    trainer, start = Trainer(Scaled(CHANGES[name]), SETTINGS), flat_parameters(Scaled())
+    assert trainer.changed_tensors() == []
+    first = update_of(trainer, start)
+    assert trainer.changed_tensors() != []
+    np.testing.assert_array_equal(update_of(trainer, start), first)  # the model is as it was made again
+
+
+def test_constant_buffers_train_and_are_stored_where_they_count_to_the_state():
+    model, other = Scaled(), Scaled()
+    trainer = Trainer(model, SETTINGS)
+    assert update_of(trainer).any()
+    assert trainer.changed_tensors() == []
+    arrays = model_arrays(model, flat_parameters(model))
+    assert sorted(arrays) == ["0.bias", "0.weight", "1.bias", "1.weight", "factor"]
+    other.factor.zero_()
+    set_arrays(other, arrays)
+    for one, two in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_the_digest_tells_every_bit_of_the_fixed_part_and_nothing_of_what_trains():
+    model, same = Scaled(), Scaled()
+    same.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        same[1].weight.add_(1)
+    digest = Trainer(model, SETTINGS).fixed_digest
+    assert digest == Trainer(same, SETTINGS).fixed_digest == digest_tensors(fixed_tensors(model))
+    for name in ("in place", "a frozen weight", "the sign of zero"):
+        other = copy.deepcopy(same)
+        with torch.no_grad():
+            CHANGES[name](other)
+        assert Trainer(other, SETTINGS).fixed_digest != digest
+    assert Trainer(two_layers(frozen=False), SETTINGS).fixed_digest == ""
+
+
+def saved(path, **arrays):
+    np.savez(path, **arrays)
+    return path
+
+
+def test_a_file_gives_the_weights_whose_names_it_has_and_leaves_the_others(tmp_path):
+    model, before = two_layers().requires_grad_(True), two_layers()
+    weight = np.arange(20, dtype="f8").reshape(5, 4)
+    start_from(model, saved(tmp_path / "start.npz", **{"0.weight": weight, "else": np.ones(3)}))
+    np.testing.assert_array_equal(model[0].weight.detach(), weight)
+    assert torch.equal(model[2].weight, before[2].weight)
+
+
+BIAS = {"2.bias": np.ones(3)}
+UNFIT = {
+    "other names": ({"else": np.ones(3)}, "holds else, and nothing of the model's"),
+    "nothing": ({}, "holds no array"),
+    "shape": (BIAS | {"0.weight": np.ones((4, 5))}, r"0.weight has the shape \(4, 5\).*must be \(5, 4\)"),
+    "not finite": (
+        BIAS | {"0.bias": np.ones(5), "0.weight": np.full((5, 4), np.nan)},
+        "0.weight holds values that are not finite",
+    ),
+    "texts": (
+        BIAS | {"0.weight": np.ones((5, 4)), "0.bias": np.array(list("abcde"))},
+        "0.bias is of type <U1",
+    ),
+    "objects": (BIAS | {"0.bias": np.array([{}] * 5)}, "cannot be read"),
+    "lacks what is frozen": (
+        {"0.bias": np.ones(5), "module.0.weight": np.ones((5, 4))},
+        "which lacks 0.weight: frozen, it would stay random; .*module.0.weight",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_files_that_do_not_fit_are_errors_and_leave_the_model_as_it_was(tmp_path, name):
+    (arrays, said), model = UNFIT[name], two_layers()
+    with pytest.raises(SettingError, match=f"^start is '.*{said}"):
+        start_from(model, saved(tmp_path / "start.npz", **arrays))
+    for one, other in zip(model.parameters(), two_layers().parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("head", [None, *zip_heads.HEADS])
+def test_a_start_that_is_no_npz_or_has_a_damaged_head_is_an_error(tmp_path, head):
+    path = saved(tmp_path / "start.npz", weight=np.zeros(3))
+    path.write_bytes(b"weights" if head is None else zip_heads.flipped(path.read_bytes(), head))
+    for file in (path, tmp_path / "missing.npz"):
+        with pytest.raises(SettingError, match=r"^start is .* cannot be read"):
+            start_from(two_layers(), file)
+
+
+def test_two_values_of_a_tied_parameter_are_an_error(tmp_path):
+    arrays = {"embedding.weight": np.ones((6, 4)), "output.weight": np.zeros((6, 4))}
+    with pytest.raises(SettingError, match="differ, but are one parameter"):
+        start_from(Tied(), saved(tmp_path / "t.npz", **arrays))
+
+
+def test_a_model_is_built_from_its_start_and_with_what_trains(tmp_path):
+    path = saved(tmp_path / "start.npz", **{"1.weight": np.full((10, 4), 0.5)})
+    given = {"name": "logistic", "input_shape": (2, 2), "classes": 10, "seed": 0}
+    model = build(**given, start=path, trainable=["*.bias"])
+    assert layout_of(model).names == ("1.bias",)
+    assert (model[1].weight == 0.5).all()
+    assert torch.equal(model[1].bias, build(**given)[1].bias)  # the seed's own
+
+
+def test_a_model_with_adapters_begins_as_the_model_without_also_from_its_file(tmp_path):
+    plain, model, x = two_layers(), with_adapters(two_layers(), 2), torch.from_numpy(X)
+    assert torch.equal(model(x), plain(x))
+    saved(tmp_path / "plain.npz", **{name: tensor.numpy() + 1 for name, tensor in plain.state_dict().items()})
+    for one in (plain, model):
+        start_from(one, tmp_path / "plain.npz")
+    assert torch.equal(model(x), plain(x))
+
+
+def test_the_adapter_is_a_low_rank_change_of_the_weight():
+    layer = LowRankLinear(nn.Linear(4, 7), rank=2, scale=0.5)
+    nn.init.normal_(layer.low_rank_out)
+    weight = layer.weight + 0.5 * layer.low_rank_out @ layer.low_rank_in
+    x = torch.from_numpy(X)
+    torch.testing.assert_close(layer(x), nn.functional.linear(x, weight, layer.bias))
+
+
+def test_only_adapters_and_what_is_named_train_and_a_layer_in_two_places_has_one():
+    model = with_adapters(two_layers(), 2, layers=["0"], trainable=["2.*"])
+    assert layout_of(model).names == ("0.low_rank_in", "0.low_rank_out", "2.weight", "2.bias")
+    assert layout_of(model).dimension == 2 * 4 + 5 * 2 + 5 * 3 + 3
+    trainer = Trainer(model, SETTINGS)
+    split = layout_of(model).split(update_of(trainer))
+    assert split["0.low_rank_out"].any()
+    assert split["2.weight"].any()
+    assert trainer.changed_tensors() == []
+    layer = nn.Linear(8, 8)
+    twice = with_adapters(nn.Sequential(layer, nn.ReLU(), layer), 2, layers=["0"])
+    assert twice[0] is twice[2]
+    assert layout_of(twice).dimension == 32
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"rank": 0}, "rank is 0"),
+        ({"rank": 2, "scale": 0.0}, "scale is 0"),
+        ({"rank": 2, "layers": ["c*"]}, "layers holds 'c\\*', which matches no linear layer; they are 0, 2"),
+        ({"rank": 2, "trainable": ["head.*"]}, "'head.*' matches no parameter"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_adapted_is_an_error(wrong, said):
+    with pytest.raises(SettingError, match=said):
+        with_adapters(two_layers(), **wrong)
+
+
+def test_layers_that_torch_reads_without_calling_them_are_errors():
+    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16), nn.Linear(8, 3))
+    with pytest.raises(SettingError, match=r"0\.linear1, a part of torch's TransformerEncoderLayer"):
+        with_adapters(model, 2)
+    assert layout_of(with_adapters(model, 2, layers=["1"])).names == ("1.low_rank_in", "1.low_rank_out")

@@ -1,22 +1,36 @@
 """What one client's data does to the model or the device of a process reaches no other client."""
 
-from contextlib import suppress
-
 import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import _pop_mode
 
+from client import resident
+from client.app import NOT_FINITE, make_client_app
+from client.data import Examples
 from client.models import build
 from client.parameters import flat_parameters
-from client.resident import Resident
+from client.resident import Resident, Sent
 from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.engines.grid import LocalGrid, local_context, set_identity
 from fedmf.errors import DeviceLostError
 from fedmf.updates import wire
-from plans import KEY
-from poison import PLAN, DeadDevice, Spoilt, app_of, dying_app, lose_device, play_elsewhere, pool_of
+from plans import KEY, small_plan
+from poison import (
+    PLAN,
+    DeadDevice,
+    Spoilt,
+    app_of,
+    dying_app,
+    examples_of,
+    fail,
+    fail_late,
+    lose_device,
+    lose_device_late,
+    play_elsewhere,
+    pool_of,
+)
 from tasks import joint, task, untagged
 
 pytestmark = pytest.mark.long
@@ -66,60 +80,75 @@ def raising(spoil):
     return spoil_and_raise
 
 
-@pytest.fixture(autouse=True)
-def _identity():
-    set_identity()
-
-
-@pytest.fixture
-def _device():
-    """A device that works again after the test."""
-    yield
+def bring_back():
     while torch._C._len_torch_dispatch_stack():
         _pop_mode()
 
 
+@pytest.fixture(autouse=True)
+def _device():
+    """A device that works again after the test."""
+    set_identity()
+    yield
+    bring_back()
+
+
+@pytest.fixture(params=[False, True], ids=["host", "device"])
+def is_far(request, monkeypatch):
+    """Whether updates are privatized on the CPU as on a device with memory of its own."""
+    if request.param:
+        monkeypatch.setattr(resident, "has_own_memory", lambda device: True)
+    return request.param
+
+
 def values_of(app, *clients):
-    return untagged(app(joint(*clients), local_context()))
+    sent = untagged(app(joint(*clients), local_context()))
+    return [np.frombuffer(values, "<f4") for values in sent]
 
 
 def alone(client):
-    """What a client sends whom nobody spoilt anything for."""
+    """What a client sends whom no other has spoilt anything for."""
     return values_of(app_of(None), client)[0]
 
 
-@pytest.mark.parametrize("ends", [raising, lambda spoil: spoil], ids=["raises", "goes on"])
+def zeros(client):
+    return np.zeros(len(wire.coordinates(KEY.mask_key(client, 1), PLAN.rotation.padded, 0.5)))
+
+
+@pytest.mark.parametrize("ends", [raising, lambda spoil: spoil], ids=["raises", "continues"])
 @pytest.mark.parametrize("spoil", SPOILS, ids=lambda spoil: spoil.__name__)
 def test_a_client_that_spoils_the_model_changes_nothing_for_the_next(spoil, ends):
     before, _, after = values_of(app_of(ends(spoil)), "1", "special", "2")
-    assert before == alone("1")
-    assert after == alone("2")
-    assert np.frombuffer(after, "f4").any()
+    np.testing.assert_array_equal(before, alone("1"))
+    np.testing.assert_array_equal(after, alone("2"))
+    assert after.any()
 
 
 @pytest.mark.parametrize(
-    ("model", "settings"),
+    ("name", "settings"),
     [("logistic", {}), ("mlp", {}), ("cnn", {}), ("lstm", {"embedding": 3, "hidden": 5})],
     ids=str,
 )
-def test_honest_clients_share_one_trainer(model, settings):
-    is_text = model == "lstm"
-    shape, task_name = ((6,), "next_token") if is_text else ((8, 8), "classification")
-    network = build(model, input_shape=shape, classes=10, seed=0, task=task_name, **settings)
+def test_honest_clients_share_one_trainer_and_one_model(name, settings):
+    is_text = name == "lstm"
+    shape, kind = ((6,), "next_token") if is_text else ((8, 8), "classification")
+    network = build(name, input_shape=shape, classes=10, seed=0, task=kind, **settings)
     made = []
 
     def make():
         made.append(Trainer(network, TrainingSettings(0.1, device="cpu")))
         return made[-1]
 
-    resident, rng = Resident(make, PLAN.client_plan), np.random.default_rng(0)
+    start, rng = flat_parameters(network), np.random.default_rng(0)
+    plan = small_plan(dimension=len(start)).client_plan
+    plays = Resident(make, plan)
+    model = plays.begin()._model
     for _ in range(3):
         x = rng.integers(0, 10, (4, 6)) if is_text else rng.normal(size=(4, 8, 8)).astype("f4")
         y = rng.integers(0, 10, (4, 6) if is_text else 4)
-        start = flat_parameters(network)
-        with resident.turn() as player:
-            assert (player.trainer.train(start, x, y, order=rng) != start).any()
+        assert plays.play(Sent(start, None), Examples(x, y), rng, KEY).values.any()
     assert len(made) == 1
+    assert made[0]._model is model  # of torch's own layers: copied for no client
 
 
 class Remembering(torch.nn.Module):
@@ -147,7 +176,6 @@ def one_more(held):
 MEMORIES = {
     "a list": ([], lambda held: held.append(1) or len(held)),
     "a tensor": (torch.zeros(1), lambda held: held.add_(1)),
-    "an array": (np.zeros(1), lambda held: float(held.__iadd__(1)[0])),
     "a dict in a dict": ({"a": {}}, lambda held: held["a"].setdefault(len(held["a"]), 1) and len(held["a"])),
     "an object": (Holder(), one_more),
     "a generator": (np.random.default_rng(0), lambda held: held.random()),
@@ -155,7 +183,7 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize("kind", MEMORIES)
-@pytest.mark.parametrize("trainer", [None, "own_training:whole_batch"], ids=["our loop", "own loop"])
+@pytest.mark.parametrize("trainer", [None, "own_training:whole_batch"], ids=["our loop", "custom loop"])
 def test_what_a_model_remembers_of_one_client_reaches_no_other(kind, trainer):
     model = Remembering(*MEMORIES[kind])
     start = flat_parameters(model)
@@ -164,38 +192,52 @@ def test_what_a_model_remembers_of_one_client_reaches_no_other(kind, trainer):
     def update(trainer, client):
         return trainer.update(start, x[client], y[client], order=np.random.default_rng(client))
 
-    resident, alone = (
+    shared, fresh = (
         Trainer(model, TrainingSettings(0.1, batch_size=2, device="cpu", trainer=trainer)) for _ in range(2)
     )
-    update(resident, 0)
-    np.testing.assert_array_equal(update(resident, 1), update(alone, 1))
+    update(shared, 0)
+    np.testing.assert_array_equal(update(shared, 1), update(fresh, 1))
+    np.testing.assert_array_equal(flat_parameters(model), start)
 
 
-def test_a_model_of_torchs_own_layers_is_copied_for_no_client():
-    trainer = Trainer(
-        build("mlp", input_shape=(8, 8), classes=10, seed=0), TrainingSettings(0.1, device="cpu")
-    )
-    before = trainer._model
-    trainer.update(
-        trainer._flat.numpy().copy(),
-        np.ones((2, 8, 8), "f4"),
-        np.zeros(2, int),
-        order=np.random.default_rng(0),
-    )
-    assert trainer._model is before
+def test_each_kind_of_failure_in_one_message_is_a_zero_of_its_own_and_told(is_far):
+    """No data; an error in training; one where the update is privatized; a training that diverges."""
+    late = fail_late if is_far else fail
+    spoils, made, told = iter([fail, late]), [], []
+    model = Spoilt(lambda model: next(spoils)(model))
+
+    def make():
+        made.append(1)
+        return Trainer(model, TrainingSettings(0.5, device="cpu"))
+
+    def data(client, context):
+        if client == "no data":
+            raise OSError("no disk")
+        given = examples_of("special" if client in ("raises", "late") else client, context)
+        return Examples(np.full_like(given.x, np.inf), given.y) if client == "diverges" else given
+
+    app = make_client_app(data, make, PLAN.client_plan, on_failure=lambda *failure: told.append(failure))
+    clients = ("1", "no data", "raises", "2", "late", "3", "diverges", "4")
+    sent = dict(zip(clients, values_of(app, *clients), strict=True))
+    for client in ("no data", "raises", "late", "diverges"):
+        np.testing.assert_array_equal(sent[client], zeros(client))
+    for client in "1234":
+        np.testing.assert_array_equal(sent[client], alone(client))
+        assert sent[client].any()
+    lost = "CUDA error: an illegal memory access was encountered" if is_far else "no device is lost"
+    assert [(client, str(error)) for client, error in told] == [
+        ("no data", "no disk"),
+        ("raises", "no device is lost"),
+        ("late", lost),
+        ("diverges", NOT_FINITE),
+    ]
+    assert len(made) == 3  # again after each error in a turn
 
 
-def test_after_an_exception_the_trainer_is_made_anew():
-    made = []
-    values_of(app_of(raising(lambda model: None), made=made), "1", "special", "2", "3")
-    assert len(made) == 2
-
-
-@pytest.mark.usefixtures("_device")
 @pytest.mark.parametrize("turns", [0, 1], ids=["the first trainer", "a later trainer"])
 @pytest.mark.parametrize("dies", [True, False], ids=["dead device", "any other error"])
 def test_a_device_found_dead_where_a_trainer_is_made_is_lost(turns, dies):
-    model, made = Spoilt(spoil_flag), []
+    model, made = Spoilt(fail), []
 
     def make():
         made.append("trainer")
@@ -205,69 +247,62 @@ def test_a_device_found_dead_where_a_trainer_is_made_is_lost(turns, dies):
             raise RuntimeError("the trainer cannot be made")
         return Trainer(model, TrainingSettings(0.5, device="cpu"))
 
-    resident, rng = Resident(make, PLAN.client_plan), np.random.default_rng(0)
-    arguments = flat_parameters(model), np.full((2, 2, 2), 77, "f4"), np.array([0, 1])
+    plays, sent = Resident(make, PLAN.client_plan), Sent(flat_parameters(model), None)
+    given = sent, examples_of("special", None), np.random.default_rng(0), KEY
     for _ in range(turns):
-        with suppress(ValueError), resident.turn() as player:
-            player.trainer.train(*arguments, order=rng)
-            raise ValueError("the trainer is made again after it")
-    with pytest.raises(RuntimeError, match="cannot be made"), resident.turn():
-        pytest.fail("there is no player")
-    assert resident.is_lost is dies
+        with pytest.raises(ValueError, match="no device is lost"):
+            plays.play(*given)
+    with pytest.raises(RuntimeError, match="cannot be made"):
+        plays.play(*given)
+    assert plays.is_lost is dies
 
 
-def test_a_trainer_leaves_the_model_that_it_was_given_alone():
-    model = Spoilt()
-    start = flat_parameters(model)
-    trainer = Trainer(model, TrainingSettings(0.5, device="cpu"))
-    x, y = np.ones((2, 2, 2), "f4"), np.array([0, 1])
-    assert trainer.update(start, x, y, order=np.random.default_rng(0)).any()
-    np.testing.assert_array_equal(flat_parameters(model), start)
-
-
-@pytest.mark.usefixtures("_device")
-def test_without_another_process_a_lost_device_is_said_and_no_later_client_is_silently_zero():
-    app, messages = dying_app(), [task("special"), task("2")]
+@pytest.mark.parametrize("loses", [lose_device, lose_device_late], ids=["in training", "once privatized"])
+def test_without_another_process_a_lost_device_is_an_error_and_no_later_client_is_silently_zero(
+    loses, is_far
+):
+    app, messages = app_of(loses if is_far else lose_device), [joint("1", "special"), task("2")]
     for message in messages:
         with pytest.raises(DeviceLostError, match="end this process"):
             app(message, local_context())
 
 
-@pytest.mark.usefixtures("_device")
 def test_clients_after_a_lost_device_are_played_in_another_process_as_on_their_own():
     """Two clients of one message lose a device each: they alone are zero, in this message and in the next."""
-    app = app_of(lose_device, play_elsewhere)
-    clients = ("1", "special", "2", "special", "3")
-    later = ("3", "special", "2")
-    messages = [joint(*clients), joint(*later)]
+    clients, later = ("1", "special", "2", "special", "3"), ("3", "special", "2")
+    app, messages = app_of(lose_device, play_elsewhere), [joint(*clients), joint(*later)]
     sent = [data for message in messages for data in untagged(app(message, local_context()))]
-    while torch._C._len_torch_dispatch_stack():
-        _pop_mode()
-    for client, values in zip(clients + later, sent, strict=True):
-        if client == "special":
-            assert not np.frombuffer(values, "f4").any()
-            kept = wire.coordinates(KEY.mask_key("special", 1), PLAN.rotation.padded, 0.5)
-            assert len(values) == 4 * len(kept)
-        else:
-            assert values == alone(client)
+    bring_back()
+    for client, data in zip(clients + later, sent, strict=True):
+        values = np.frombuffer(data, "<f4")
+        np.testing.assert_array_equal(values, zeros(client) if client == "special" else alone(client))
 
 
-@pytest.mark.usefixtures("_device")
+def test_a_device_lost_once_an_update_is_privatized_is_as_one_lost_in_training(monkeypatch):
+    """Another process plays the clients after it: in numpy here, hence to rounding."""
+    monkeypatch.setattr(resident, "has_own_memory", lambda device: True)
+    sent = values_of(app_of(lose_device_late, play_elsewhere), "1", "special", "2")
+    bring_back()
+    np.testing.assert_array_equal(sent[0], alone("1"))
+    np.testing.assert_array_equal(sent[1], zeros("special"))
+    np.testing.assert_allclose(sent[2], alone("2"), rtol=0, atol=1e-6)
+
+
 def test_where_the_other_process_dies_its_clients_are_zero():
     def dead(message, context):
         raise OSError("no process")
 
-    sent = values_of(app_of(lose_device, dead), "special", "2")
-    kept = [
-        len(wire.coordinates(KEY.mask_key(name, 1), PLAN.rotation.padded, 0.5)) for name in ("special", "2")
-    ]
-    assert [np.frombuffer(values, "f4").tolist() for values in sent] == [[0.0] * count for count in kept]
+    for client, values in zip(
+        ("special", "2"), values_of(app_of(lose_device, dead), "special", "2"), strict=True
+    ):
+        np.testing.assert_array_equal(values, zeros(client))
 
 
 def test_a_worker_whose_device_is_lost_gives_way_to_another():
     with pool_of(dying_app, workers=1) as pool:
         replies = LocalGrid(pool).send_and_receive([task(client) for client in ("1", "special", "2", "3")])
         sent = [untagged(reply)[0] for reply in replies]
-        assert sorted(sent) == sorted([wire.NO_VALUES, *(alone(client) for client in "123")])
         (later,) = LocalGrid(pool).send_and_receive([task("2")])
-        assert untagged(later) == [alone("2")]
+    expected = {client: alone(client).tobytes() for client in "123"}
+    assert sorted(sent) == sorted([wire.NO_VALUES, *expected.values()])
+    assert untagged(later) == [expected["2"]]

@@ -1,137 +1,244 @@
+"""How a client trains, each setting against a slow twin in plain torch, and what it leaves behind: nothing."""
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from client.losses import cross_entropy as loss
+from client.data import IGNORED_TARGET, Examples
+from client.losses import find_loss
 from client.models import build
 from client.parameters import flat_parameters, layout_of
+from client.resident import Resident, Sent
 from client.settings import TrainingSettings
 from client.training import Trainer
 from fedmf.errors import SettingError
+from plans import KEY, small_plan
 
-SHAPE = {"input_shape": (8, 8), "classes": 10, "seed": 3}
-
-
-def examples(count=23, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(count, 8, 8)).astype("f4"), rng.integers(0, 10, count)
+CLIENTS = 3
 
 
-def slow_update(name, start, x, y, order, settings):
-    """Plain PyTorch: a new model, torch.optim.SGD, a loop."""
-    model = build(name, **SHAPE)
-    torch.nn.utils.vector_to_parameters(torch.from_numpy(start.copy()), model.parameters())
-    optimizer = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
-    for _ in range(settings.epochs):
+def network():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def examples(client=0, count=11, shape=(2, 2), classes=3):
+    rng = np.random.default_rng(client)
+    return rng.normal(size=(count, *shape)).astype("f4"), rng.integers(0, classes, count)
+
+
+def settings(**given):
+    return TrainingSettings(**{"learning_rate": 0.3, "batch_size": 4, "epochs": 2, "device": "cpu"} | given)
+
+
+def turn(trainer, client=0, start=None, generator=np.random.PCG64):
+    """The update of one client's turn."""
+    start = flat_parameters(network()) if start is None else start
+    return trainer.update(start, *examples(client), order=np.random.Generator(generator(client)))
+
+
+def twin_update(given, make_optimizer, client=0, proximal=0.0, model=None, data=None):
+    """Plain torch: a new model and a new torch.optim optimizer over its parameters for each client."""
+    model = network() if model is None else model
+    start, before = [parameter.detach().clone() for parameter in model.parameters()], flat_parameters(model)
+    optimizer = make_optimizer(model.parameters())
+    (x, y), order, loss = data or examples(client), np.random.default_rng(client), find_loss(given.loss)
+    batches = []
+    for _ in range(given.epochs):
         shuffled = order.permutation(len(x))
-        for begin in range(0, len(x), settings.batch_size):
-            batch = shuffled[begin : begin + settings.batch_size]
-            optimizer.zero_grad()
-            loss(model(torch.from_numpy(x[batch])), torch.from_numpy(y[batch])).backward()
-            optimizer.step()
-    return flat_parameters(model) - start
+        batches += [shuffled[i : i + given.batch_size] for i in range(0, len(x), given.batch_size)]
+    for batch in batches[: given.max_steps]:
+        optimizer.zero_grad()
+        value = loss(model(torch.from_numpy(x[batch])), torch.from_numpy(y[batch]))
+        distance = sum(((w - s) ** 2).sum() for w, s in zip(model.parameters(), start, strict=True))
+        (value + proximal / 2 * distance).backward()
+        optimizer.step()
+    return flat_parameters(model) - before
 
 
 @pytest.mark.parametrize("name", ["logistic", "mlp", "cnn"])
-def test_resident_model_trains_as_plain_pytorch(name):
-    settings = TrainingSettings(0.1, batch_size=7, epochs=2)
-    trainer = Trainer(build(name, **SHAPE), settings)
-    start = flat_parameters(build(name, **SHAPE))
-    for client in range(3):  # the third client's update does not depend on the first two
-        x, y = examples(seed=client)
-        update = trainer.update(start, x, y, order=np.random.default_rng(client))
-        expected = slow_update(name, start, x, y, np.random.default_rng(client), settings)
+def test_a_resident_model_trains_as_plain_torch(name):
+    shape, given = {"input_shape": (8, 8), "classes": 10, "seed": 3}, settings(learning_rate=0.1)
+    trainer, start = Trainer(build(name, **shape), given), flat_parameters(build(name, **shape))
+    start.setflags(write=False)
+    for client in range(CLIENTS):  # the third client's update does not depend on the first two
+        data = examples(client, 23, (8, 8), 10)
+        update = trainer.update(start, *data, order=np.random.default_rng(client))
+        expected = twin_update(
+            given, lambda p: torch.optim.SGD(p, lr=0.1), client, model=build(name, **shape), data=data
+        )
         np.testing.assert_allclose(update, expected, atol=1e-6)
 
 
-def test_start_may_be_read_only_and_is_left_alone():
-    start = flat_parameters(build("logistic", **SHAPE))
-    start.setflags(write=False)
-    before = start.copy()
-    update = Trainer(build("logistic", **SHAPE), TrainingSettings(1.0)).update(
-        start, *examples(), order=np.random.default_rng(0)
-    )
-    assert update.any()
-    np.testing.assert_array_equal(start, before)
+SGD, ADAM = {}, {"optimizer": "adam", "learning_rate": 0.01}
+SETTINGS = {
+    "momentum": (SGD | {"momentum": 0.9}, {"momentum": 0.9}),
+    "decay": (SGD | {"weight_decay": 0.1}, {"weight_decay": 0.1}),
+    "both": (SGD | {"weight_decay": 0.1, "momentum": 0.5}, {"weight_decay": 0.1, "momentum": 0.5}),
+    "adam": (ADAM, {"weight_decay": 0.0}),
+    "adam with decay": (ADAM | {"weight_decay": 0.3}, {"weight_decay": 0.3}),
+    "one step": (SGD | {"max_steps": 1}, {}),
+    "steps into the second epoch": (SGD | {"max_steps": 4}, {}),
+    "more steps than there are": (SGD | {"max_steps": 100}, {}),
+    "mse": (SGD | {"loss": "mse"}, {}),
+    "bce": (SGD | {"loss": "bce_with_logits"}, {}),
+    "custom loss": (SGD | {"loss": "own_training:hinge"}, {}),
+    "custom loop": (SGD | {"trainer": "own_training:whole_batch", "batch_size": 11}, {}),
+}
 
 
-def test_layout_names_parameters_in_the_order_of_the_vector():
-    model = build("logistic", **SHAPE)
-    split = layout_of(model).split(flat_parameters(model))
-    for name, parameter in model.named_parameters():
-        np.testing.assert_array_equal(split[name], parameter.detach().numpy())
+@pytest.mark.parametrize("name", SETTINGS)
+def test_each_setting_is_torchs_own_with_a_new_state_for_every_client(name):
+    given, more = settings(**SETTINGS[name][0]), SETTINGS[name][1]
+    kind = torch.optim.AdamW if given.optimizer == "adam" else torch.optim.SGD
+    trainer = Trainer(network(), given)
+    for client in range(CLIENTS):
+        expected = twin_update(given, lambda p: kind(p, lr=given.learning_rate, **more), client)
+        np.testing.assert_allclose(turn(trainer, client), expected, atol=2e-6)
 
 
-def test_models_with_buffers_are_refused():
-    with pytest.raises(SettingError, match="buffers"):
-        Trainer(torch.nn.BatchNorm1d(3), TrainingSettings(1.0))
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_fedprox_adds_mu_halves_times_the_squared_distance_to_the_loss(optimizer):
+    given = settings(proximal=0.7, optimizer=optimizer, learning_rate=0.05)
+    make = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
+    for client in range(CLIENTS):
+        expected = twin_update(given, lambda p: make(p, lr=0.05), client, proximal=0.7)
+        np.testing.assert_allclose(turn(Trainer(network(), given), client), expected, atol=2e-6)
+        plain = turn(Trainer(network(), settings(optimizer=optimizer, learning_rate=0.05)), client)
+        assert np.linalg.norm(expected) < np.linalg.norm(plain)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse", "bce_with_logits"])
+@pytest.mark.parametrize("accumulate", [2, 3, 4])
+def test_accumulated_gradients_are_those_of_the_whole_batch(loss, accumulate):
+    """Eleven examples in batches of four: the last is short. Some targets are ignored, in one part all of them."""
+    x, y = examples()
+    y[np.random.default_rng(0).permutation(11)[[0, 1, 5, 8]]] = IGNORED_TARGET
+    updates, sizes = [], []
+    for parts in (1, accumulate):
+        model = network()
+        if parts == 2:
+            model[1].register_forward_hook(lambda module, inputs, output: sizes.append(len(output)))
+        trainer = Trainer(model, settings(loss=loss, epochs=1, accumulate=parts))
+        updates.append(trainer.update(flat_parameters(model), x, y, order=np.random.default_rng(0)))
+    np.testing.assert_allclose(*updates, atol=1e-6)
+    assert updates[0].any()
+    assert max(sizes, default=2) == 2  # each part of a batch is computed on its own
+
+
+def test_autocast_computes_the_model_in_bfloat16_and_keeps_float32_weights():
+    types, model = [], network()
+    model[1].register_forward_hook(lambda module, inputs, output: types.append(output.dtype))
+    close = turn(Trainer(network(), settings()))
+    found = turn(Trainer(model, settings(autocast="bfloat16")))
+    assert set(types) == {torch.bfloat16}
+    assert found.dtype == np.float32
+    assert not np.array_equal(found, close)
+    np.testing.assert_allclose(found, close, atol=0.05 * np.abs(close).max())
+
+
+class Dropping(nn.Sequential):
+    """Logistic regression on a part of its inputs."""
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 3))
+
+
+class DrawingAnyhow(nn.Module):
+    """Draws without a layer that is known to, and keeps what it drew."""
+
+    drawn: list = []  # noqa: RUF012
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        self.drawn.append(float(torch.rand(1)))
+        return self.linear(x.flatten(1) + torch.randn(1))
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"learning_rate": 0.0}, {"batch_size": 0}, {"epochs": 0}, {"device": "tpu"}], ids=str
+    "make", [Dropping, DrawingAnyhow, lambda: nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(4, 3))]
 )
-def test_settings_out_of_range_are_refused(wrong):
-    with pytest.raises(SettingError, match=f"^{next(iter(wrong))} is"):
-        TrainingSettings(**{"learning_rate": 1.0, **wrong})
+def test_what_layers_draw_depends_on_client_and_epoch_alone(make):
+    model = make()
+    start, philox = flat_parameters(model), np.random.Philox
+    trainers = [Trainer(model, settings()) for _ in range(2)]
+    forwards = [turn(trainers[0], client, start, philox) for client in range(CLIENTS)]
+    torch.manual_seed(99)
+    before = torch.get_rng_state()
+    backwards = [turn(trainers[1], client, start, philox) for client in reversed(range(CLIENTS))]
+    assert torch.equal(torch.get_rng_state(), before)
+    np.testing.assert_array_equal(forwards, backwards[::-1])
+    order, epoch = np.random.Generator(philox(0)), Trainer(model, settings(batch_size=11, epochs=1))
+    updates = [epoch.update(start, *examples(), order=order) for _ in range(2)]
+    assert not np.array_equal(*updates)
 
 
-@pytest.mark.gpu
-def test_gpu_trains_as_the_cpu_does():
-    settings, start = TrainingSettings(0.1), flat_parameters(build("cnn", **SHAPE))
-    updates = [
-        Trainer(build("cnn", **SHAPE), TrainingSettings(0.1, device=device)).update(
-            start, *examples(), order=np.random.default_rng(0)
-        )
-        for device in ("cpu", "cuda")
-    ]
-    assert settings.device == "auto"
-    np.testing.assert_allclose(*updates, atol=1e-4)
+def test_every_client_has_draws_of_its_own():
+    DrawingAnyhow.drawn = []
+    trainer = Trainer(DrawingAnyhow(), settings(epochs=1, batch_size=11))
+    for client in (0, 1, 2, 0):
+        turn(trainer, client, flat_parameters(DrawingAnyhow()), np.random.Philox)
+    drawn = DrawingAnyhow.drawn
+    assert len(set(drawn)) == 3
+    assert drawn[0] == drawn[3]
 
 
-class Partly(torch.nn.Module):
+class NotingOrder(np.random.Generator):
+    """Keeps the orders that it gave."""
+
+    def permutation(self, count):
+        """Return a random order of so many."""
+        self.given = [*getattr(self, "given", []), super().permutation(count)]
+        return self.given[-1]
+
+
+def test_a_generator_for_layers_leaves_the_data_order_as_it_is():
+    orders = [NotingOrder(np.random.PCG64(3)) for _ in range(2)]
+    for order, model in zip(orders, (Dropping(), network()), strict=True):
+        Trainer(model, settings()).update(flat_parameters(model), *examples(), order=order)
+    np.testing.assert_array_equal(orders[0].given, orders[1].given)
+
+
+class Partly(nn.Module):
     """A layer that the outputs depend on, one that they do not, and a table whose gradients are sparse."""
 
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.used, self.unused = torch.nn.Linear(64, 10), torch.nn.Linear(4, 4)
-        self.table = torch.nn.Embedding(5, 10, sparse=True)
+        self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 4)
+        self.table = nn.Embedding(5, 3, sparse=True)
 
     def forward(self, x):
         return self.used(x.flatten(1)) + self.table(torch.zeros(len(x), dtype=torch.long))
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [{}, {"momentum": 0.9}, {"optimizer": "adam"}, {"proximal": 0.3}],
-    ids=["sgd", "momentum", "adam", "proximal"],
-)
+@pytest.mark.parametrize("chosen", [{}, {"momentum": 0.9}, {"optimizer": "adam"}, {"proximal": 0.3}], ids=str)
 def test_what_the_loss_does_not_depend_on_has_the_gradient_zero(chosen):
     """So it decays as everything does; and the gradient of a table that is sparse is that of the dense one."""
-    settings = TrainingSettings(0.1, batch_size=23, epochs=2, weight_decay=0.5, **chosen)
-    model, (x, y) = Partly(), examples()
-    start = flat_parameters(model)
-    trainer = Trainer(model, settings)
-    trained = start + trainer.update(start, x, y, order=np.random.default_rng(0))
-    split = layout_of(model).split
+    given, model = settings(learning_rate=0.1, batch_size=11, weight_decay=0.5, **chosen), Partly()
+    start, split = flat_parameters(model), layout_of(model).split
+    trained = start + turn(Trainer(model, given), start=start)
     if not chosen or "optimizer" in chosen:
         unused = split(trained)["unused.weight"]
         np.testing.assert_allclose(unused, split(start)["unused.weight"] * (1 - 0.1 * 0.5) ** 2, rtol=1e-5)
     assert (split(trained)["table.weight"][0] != split(start)["table.weight"][0] * 0.9025).all()
     model.table.sparse = False
-    dense = Trainer(model, settings).update(start, x, y, order=np.random.default_rng(0))
-    np.testing.assert_allclose(trained, start + dense, atol=1e-6)
-    assert trainer.changed_tensors() == []
+    np.testing.assert_allclose(trained, start + turn(Trainer(model, given), start=start), atol=1e-6)
 
 
-class Recomputing(torch.nn.Module):
-    """A model that computes its inner layer anew in the backward pass, which `torch.autograd.grad` refuses."""
+class Recomputing(nn.Module):
+    """A model that computes its inner layer again in the backward pass, which `torch.autograd.grad` refuses."""
 
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.inner, self.outer = torch.nn.Linear(64, 12), torch.nn.Linear(12, 10)
+        self.inner, self.outer = nn.Linear(4, 12), nn.Linear(12, 3)
         self.is_checkpointed = True
 
     def forward(self, x):
@@ -142,24 +249,121 @@ class Recomputing(torch.nn.Module):
 
 
 def test_a_model_that_recomputes_in_its_backward_pass_trains_as_one_that_does_not():
-    model = Recomputing()
-    start, (x, y) = flat_parameters(model), examples()
-    updates = []
+    model, updates = Recomputing(), []
     for model.is_checkpointed in (True, False):
-        trainer = Trainer(model, TrainingSettings(0.1))
-        updates.append(trainer.update(start, x, y, order=np.random.default_rng(0)))
+        updates.append(turn(Trainer(model, settings()), start=flat_parameters(model)))
     np.testing.assert_allclose(*updates, atol=1e-7)
     assert updates[0].any()
 
 
 def test_a_turn_overwrites_what_the_turn_before_returned_of_train_but_not_of_update():
-    start = flat_parameters(build("logistic", **SHAPE))
-    trainer = Trainer(build("logistic", **SHAPE), TrainingSettings(0.1, device="cpu"))
-    turns = [(start, *examples(seed=seed)) for seed in range(2)]
-    update = trainer.update(*turns[0], order=np.random.default_rng(0))
-    trained = trainer.train(*turns[0], order=np.random.default_rng(0))
+    start, trainer = flat_parameters(network()), Trainer(network(), settings())
+    update = turn(trainer, 0)
+    trained = trainer.train(start, *examples(0), order=np.random.default_rng(0))
     np.testing.assert_array_equal(trained - start, update)
     held = update.copy()
-    assert trainer.train(*turns[1], order=np.random.default_rng(1)) is not update
+    turn(trainer, 1)
     np.testing.assert_array_equal(update, held)
     assert not np.array_equal(trained - start, held)
+
+
+def test_a_custom_loop_finds_no_gradient_of_the_client_before():
+    trainer = Trainer(network(), settings(trainer="own_training:only_adds_gradients"))
+    first = turn(trainer, 1)
+    turn(trainer, 2)
+    np.testing.assert_array_equal(turn(trainer, 1), first)
+
+
+@pytest.mark.parametrize(
+    ("loop", "error"),
+    [
+        ("raising", "out of luck"),
+        ("other_shape", r"1.weight has the shape \(5, 4\).*; it must be float32 of shape \(6, 4\)"),
+        ("no_model", "returned a list"),
+        ("in_double", "float64; it must be float32"),
+    ],
+)
+def test_a_custom_loop_that_fails_is_an_error_each_time(loop, error):
+    plan = small_plan(dimension=51).client_plan
+    plays = Resident(lambda: Trainer(network(), settings(trainer=f"own_training:{loop}")), plan)
+    sent = Sent(flat_parameters(network()), None)
+    for _ in range(2):
+        with pytest.raises((RuntimeError, SettingError), match=error):
+            plays.play(sent, Examples(*examples()), np.random.default_rng(0), KEY)
+
+
+def test_a_custom_loop_that_diverges_sends_zeros():
+    plan = small_plan(dimension=51).client_plan
+    plays = Resident(lambda: Trainer(network(), settings(trainer="own_training:not_finite")), plan)
+    sent = Sent(flat_parameters(network()), None)
+    kept = plays.play(sent, Examples(*examples()), np.random.default_rng(0), KEY)
+    assert not kept.is_finite
+    assert not kept.values.any()
+
+
+def test_a_loop_leaves_examples_settings_and_torchs_modes_as_they_were():
+    """Or what one client's data did would be part of the next one's turn."""
+    given = settings(trainer="own_training:leaves_traces")
+    trainer, (x, y) = Trainer(network(), given), examples()
+    kept, start = (x.copy(), y.copy()), flat_parameters(network())
+    first = trainer.update(start, x, y, order=np.random.default_rng(0))
+    assert torch.is_grad_enabled()
+    assert torch.get_default_dtype() == torch.float32
+    np.testing.assert_array_equal(x, kept[0])
+    np.testing.assert_array_equal(y, kept[1])
+    assert given.learning_rate == 0.3
+    np.testing.assert_array_equal(first, trainer.update(start, x, y, order=np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"learning_rate": 0.0}, "^learning_rate is 0.0"),
+        ({"batch_size": 0}, "^batch_size is 0"),
+        ({"epochs": 0}, "^epochs is 0"),
+        ({"device": "tpu"}, "^device is 'tpu'"),
+        ({"optimizer": "lbfgs"}, "^optimizer is 'lbfgs'; it must be one of sgd, adam"),
+        ({"momentum": 1.0}, "^momentum is 1.0"),
+        ({"momentum": 0.9, "optimizer": "adam"}, "^momentum is 0.9, which optimizer=adam does not use"),
+        ({"weight_decay": -1.0}, "^weight_decay is"),
+        ({"proximal": -0.1}, "^proximal is"),
+        ({"max_steps": 0}, "^max_steps is 0"),
+        ({"loss": "hinge"}, "^loss is 'hinge'; it must be one of cross_entropy"),
+        ({"accumulate": 5}, "^accumulate is 5, but batch_size is 4"),
+        ({"autocast": "float16"}, "^autocast is 'float16'; it must be one of bfloat16"),
+        ({"trainer": "mine"}, "^trainer is 'mine'; it must be the import path"),
+        ({"trainer": "a:b", "max_steps": 3}, "^max_steps is 3, which a custom loop need not obey"),
+        ({"trainer": "own_training:unannotated"}, "trainer is .*annotate the function with `-> Module`"),
+        ({"trainer": "own_training:without_order"}, "does not take order"),
+        ({"trainer": "own_training:nothing"}, "cannot be imported"),
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_and_code_that_promises_nothing_are_errors(given, said):
+    with pytest.raises(SettingError, match=said):
+        Trainer(network(), settings(**given))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("autocast", [None, "bfloat16"])
+def test_gpu_and_cpu_agree_on_every_setting(autocast):
+    given = {
+        "optimizer": "adam",
+        "learning_rate": 0.01,
+        "proximal": 0.1,
+        "accumulate": 2,
+        "autocast": autocast,
+    }
+    updates = [turn(Trainer(network(), settings(**given, device=device))) for device in ("cpu", "cuda")]
+    np.testing.assert_allclose(*updates, atol=1e-4 if autocast is None else 2e-2)
+
+
+@pytest.mark.gpu
+def test_gpu_layers_draw_by_client_and_leave_the_generators_as_they_were():
+    start, trainer = flat_parameters(Dropping()), Trainer(Dropping(), settings(device="cuda"))
+    before = torch.cuda.get_rng_state(), torch.get_rng_state()
+    first = turn(trainer, 0, start)
+    turn(trainer, 1, start)
+    np.testing.assert_array_equal(turn(trainer, 0, start), first)
+    after = torch.cuda.get_rng_state(), torch.get_rng_state()
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))

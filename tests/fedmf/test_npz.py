@@ -9,7 +9,7 @@ import pytest
 
 import zip_heads
 from client import models
-from client.start import start_from
+from client.parameters import start_from
 from experiments import run as door
 from experiments.cli.command import guard
 from experiments.evaluate import EvaluateSettings, evaluate

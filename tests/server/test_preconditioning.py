@@ -59,9 +59,7 @@ def test_the_client_scales_and_then_clips():
     plan = small_plan(keep_probability=1.0)
     scale = np.where(np.arange(50) % 2, 10.0, 0.1).astype("f4")
     sent_with = {
-        name: privatize(
-            update, bounds=plan.bounds, rotation=plan.rotation, keep_probability=1.0, mask_key=KEY, scale=given
-        )
+        name: privatize(update, plan.client_plan, KEY, scale=given).values
         for name, update, given in [
             ("scaled", random_vector(50, 1.0), scale),
             ("by hand", random_vector(50, 1.0) * scale, None),
@@ -74,10 +72,7 @@ def test_the_client_scales_and_then_clips():
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 0.0])
 def test_no_scale_lets_a_client_exceed_its_bounds(value):
     plan = small_plan(keep_probability=1.0)
-    sent = privatize(
-        random_vector(50, 5.0), bounds=plan.bounds, rotation=plan.rotation, keep_probability=1.0, mask_key=KEY,
-        scale=np.full(50, value, "f4"),
-    )  # fmt: skip
+    sent = privatize(random_vector(50, 5.0), plan.client_plan, KEY, scale=np.full(50, value, "f4")).values
     assert np.isfinite(sent).all()
     assert np.linalg.norm(sent.astype("f8")) <= plan.bounds.radius
     assert np.abs(sent).max() <= plan.bounds.linf_norm
@@ -97,12 +92,9 @@ def strategy_and_scales(plan, optimizer, rounds):
         scale = scale_of(message)
         told = scales.setdefault(int(message.metadata.group_id), [])
         told.append(None if scale is None else scale.tobytes())
-        values = privatize(
-            updates_of(fields[wire.CLIENT]), bounds=plan.bounds, rotation=plan.rotation,
-            keep_probability=plan.compression.keep_probability,
-            mask_key=SecretKey(bytes(fields[wire.MASK_KEY])), scale=scale,
-        )  # fmt: skip
-        return replying(message, tagged(fields, message, wire.to_bytes(values)))
+        key = SecretKey(bytes(fields[wire.MASK_KEY]))
+        kept = privatize(updates_of(fields[wire.CLIENT]), plan.client_plan, key, scale=scale)
+        return replying(message, tagged(fields, message, wire.to_bytes(kept.values)))
 
     state = first_state(plan, np.zeros(50, "f4"), KEY)
     strategy = FedMF(plan, optimizer, SimulatedPopulation(), state)

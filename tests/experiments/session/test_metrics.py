@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import runs
-from client.metric_names import TAKEN
+from client.metrics import TAKEN
 from experiments import run
 from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.run_files.reader import read_run
