@@ -136,3 +136,29 @@ NO_TEXTS = (
     {"text": "to", "tokens": 3}, {"text": None, "tokens": "to"},
 )  # fmt: skip  # fmt: skip
 HEAD = b"\x93NUMPY\x01\x00"
+
+
+PIXELS = json.dumps([0.5] * 784)
+WHOLE, NESTED = "9" * 5000, "[" * 100_000 + "]" * 100_000
+ODD_USERS = (
+    "null",
+    "[1]",
+    NESTED,
+    '{"x": [], "y": []}',
+    f'{{"x": [{PIXELS}], "y": [{WHOLE}]}}',
+    f'{{"x": [[{NESTED}{", 0.5" * 783}]], "y": [1]}}',
+    f'{{"x": [[true{", 0.5" * 783}]], "y": [1]}}',
+)
+"""What may stand for a user in a LEAF file, as JSON, and is no examples."""
+
+
+def bob_as(value, split="train"):
+    """Return what puts the JSON text `value` in the place of bob in a LEAF folder."""
+
+    def write(path):
+        file = path / split / "all_data.json"
+        document = json.loads(file.read_text())
+        document["user_data"]["bob"] = "BOB"
+        file.write_text(json.dumps(document).replace('"BOB"', value))
+
+    return write

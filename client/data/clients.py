@@ -9,7 +9,7 @@ node after a restart, only with the clients it began with: a number stands for t
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -212,7 +212,7 @@ def group_by_user(users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class CheckedClients(LazyClients):
-    """The clients `held`, each checked when it is read.
+    """The clients `held`, each checked when it is read, with at most the first `most` examples of each.
 
     Raises `DataError` for examples that are not what is `public`, and, of clients that are a user's `own_code`, for
     whatever that code raises.
@@ -221,7 +221,8 @@ class CheckedClients(LazyClients):
     held: Sequence[Examples]
     public: Public
     dataset: str
-    is_own: bool
+    is_own: bool = False
+    most: int | None = None
 
     def __len__(self) -> int:
         """Return the number of clients."""
@@ -230,31 +231,38 @@ class CheckedClients(LazyClients):
     def client(self, i: int) -> Examples:
         """Return one client's examples, after a look at all their values."""
         who = f"client {i} of dataset {self.dataset}"
-        if self.is_own:
-            with own_code(who):
-                examples = self.held[i]
-        else:
+        with self._code(who):
             examples = self.held[i]
+        if self.most is not None and isinstance(examples, Examples):
+            examples = Examples(examples.x[: self.most], examples.y[: self.most])
         self.public.check(examples, who)
         return examples
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
-        """Write who the clients are, as they say it themselves."""
-        if self.is_own:
-            with own_code(f"identify of the clients of dataset {self.dataset}"):
-                _identify(self.held, fingerprint, numbers)
-        else:
+        """Write how many examples are kept, if not all, and who the clients are, as they say it themselves."""
+        if self.most is not None:
+            fingerprint.text(f"first {self.most}")
+        with self._code(f"identify of the clients of dataset {self.dataset}"):
             _identify(self.held, fingerprint, numbers)
+
+    def _code(self, who: str) -> AbstractContextManager[None]:
+        return own_code(who) if self.is_own else nullcontext()
 
 
 def checked(
-    dataset: Dataset, public: Public | None = None, *, path: object = None, is_own: bool = False
+    dataset: Dataset,
+    public: Public | None = None,
+    *,
+    path: object = None,
+    is_own: bool = False,
+    most: int | None = None,
 ) -> Dataset:
     """Return `dataset` with its clients checked when they are read.
 
     With `public` they are compared with it, and the test set is empty; otherwise with what the test set shows, which is
-    checked now. `path`: where it was read, for the messages; `is_own`: its clients are code of the user's own. Raises
-    `DataError` for a test set, shape or number of classes that cannot be right.
+    checked now. `path`: where it was read, for the messages; `is_own`: its clients are code of the user's own; `most`: of
+    each client at most so many examples are kept. Raises `DataError` for a test set, shape or number of classes that
+    cannot be right.
     """
     test = dataset.test
     if public is None:
@@ -269,7 +277,7 @@ def checked(
         classes=public.classes,
         task=public.task,
         labels=public.labels,
-        clients=CheckedClients(dataset.clients, public, dataset.name, is_own),
+        clients=CheckedClients(dataset.clients, public, dataset.name, is_own, most),
     )
 
 
@@ -283,57 +291,38 @@ def check_counted(dataset: Dataset) -> None:
         )
 
 
-@dataclass(frozen=True)
-class FirstExamples(LazyClients):
-    """At most the first `most` examples of each of `clients`, which are read whole."""
-
-    clients: Sequence[Examples]
-    most: int
-
-    def __len__(self) -> int:
-        """Return the number of clients."""
-        return len(self.clients)
-
-    def client(self, i: int) -> Examples:
-        """Return one client's first examples."""
-        examples = self.clients[i]
-        return Examples(examples.x[: self.most], examples.y[: self.most])
-
-    def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
-        """Write how many examples are kept, and who the clients are."""
-        fingerprint.text(f"first {self.most}")
-        if isinstance(self.clients, LazyClients):
-            self.clients.identify(fingerprint, numbers)
-        else:
-            identify_each(self, fingerprint, numbers)
-
-
 def limited(
     dataset: Dataset,
+    public: Public | None = None,
     *,
     max_examples_per_user: int | None = None,
     examples_per_client: int | None = None,
     max_test_examples: int | None = None,
+    path: object = None,
+    is_own: bool = False,
 ) -> Dataset:
-    """Return `dataset` with what is asked for, in this order.
+    """Return `dataset`, `checked`, with what is asked for, in this order.
 
     Of each user the first `max_examples_per_user` examples are kept and the others discarded; users are cut into
     clients of at most `examples_per_client` examples; `max_test_examples` test examples are kept, drawn by a public
     seed (fewer of them are always among more). `unit` says the first two. Raises `SettingError` for numbers below
     one, and for cutting clients that are no person's.
     """
-    clients, unit, person = dataset.clients, dataset.unit, dataset.person
-    if max_examples_per_user is not None:
-        check_at_least("max_examples_per_user", max_examples_per_user, 1)
-        if isinstance(clients, ArrayClients):
-            clients = clients.first(max_examples_per_user)
-        else:
-            clients = FirstExamples(clients, max_examples_per_user)
-        unit = f"{unit}, with at most the first {max_examples_per_user} examples of each"
+    clients, unit, person, most = dataset.clients, dataset.unit, dataset.person, max_examples_per_user
+    for name, value in (
+        ("max_examples_per_user", most),
+        ("examples_per_client", examples_per_client),
+        ("max_test_examples", max_test_examples),
+    ):
+        if value is not None:
+            check_at_least(name, value, 1)
+    if most is not None:
+        unit = f"{unit}, with at most the first {most} examples of each"
         if person is not None:
-            unit = describe_unit(person, None, max_examples_per_user)
+            unit = describe_unit(person, None, most)
+        if isinstance(clients, ArrayClients):
+            clients, most = clients.first(most), None
     if examples_per_client is not None:
-        check_at_least("examples_per_client", examples_per_client, 1)
         if person is None or not isinstance(clients, ArrayClients):
             raise SettingError(
                 f"examples_per_client is {examples_per_client}, but the clients of dataset {dataset.name} cannot be "
@@ -341,9 +330,9 @@ def limited(
             )
         clients = clients.cut(examples_per_client)
         unit = describe_unit(person, examples_per_client, max_examples_per_user)
-    if max_test_examples is not None:
-        check_at_least("max_test_examples", max_test_examples, 1)
-    return replace(dataset, clients=clients, unit=unit, test=subsample(dataset.test, max_test_examples))
+    test = subsample(dataset.test, max_test_examples)
+    dataset = replace(dataset, clients=clients, unit=unit, test=test)
+    return checked(dataset, public, path=path, is_own=is_own, most=most)
 
 
 def subsample(examples: Examples, count: int | None) -> Examples:

@@ -101,13 +101,12 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
 class Owned:
     """Whose the rows of the file at `path` are, and which are test rows.
 
-    Row i belongs to the user `names[users[i]]`, the names in their order; `test` [rows] says which rows are the test set.
+    Row i belongs to user `users[i]`, a place among the names in their order; `test` [rows] says which rows are the test set.
     With `public` the test set is not used: no row is public then, and none must be right.
     """
 
     path: Path
     users: np.ndarray
-    names: Sequence[str | int]
     test: np.ndarray
     public: Public | None
 
@@ -185,7 +184,7 @@ def owned(
             f"{path} has no {missing} example; mark some with {mark.format(int(missing == 'test'))}, or leave the split "
             "out: a fifth of each user's examples is the test set then."
         )
-    return Owned(path, users, names, test, public)
+    return Owned(path, users, test, public)
 
 
 @dataclass(frozen=True)
@@ -378,15 +377,19 @@ def load_partitioned(
             f"it must have at least one for each of {clients} clients, and one to test on: set clients to fewer, or mark "
             "test examples with split = 1."
         )
-    defaults = DEFAULTS | {"alpha": alpha, "num_shards_per_partition": shards}
-    dealer = Dealer(partitioner, clients, partitioner_settings or {}, defaults, partition_seed)
     unit, uncovered = f"one made-up client ({partitioner} partition) = one client", tuple[str, ...]()
-    if dealer.kind == OF_USERS and users is not None:
+    kind = PARTITIONERS.get(partitioner, partitioner)
+    if kind == OF_USERS and users is not None:
         unit = f"one group of users, each whole in it ({partitioner} partition) = one client"
         uncovered = shared_users(users[train_rows], users[test_rows])
-    elif "partition_by" in dealer.takes:
+    elif "partition_by" in _takes(kind):
         uncovered = (DEALT_BY_LABEL,)
-    parts = dealer.deal(y[train_rows], None if users is None else users[train_rows])
+    settings = {"alpha": alpha, "num_shards_per_partition": shards}
+    settings = {key: value for key, value in settings.items() if key in _takes(kind)} | dict(
+        partitioner_settings or {}
+    )
+    trained = y[train_rows], None if users is None else users[train_rows]
+    parts = deal(partitioner, clients, settings, partition_seed, *trained)
     bounds = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     return Dataset(
         name="partitioned",
@@ -402,103 +405,74 @@ def load_partitioned(
     )
 
 
-@dataclass(frozen=True)
-class Dealer:
-    """How rows are dealt out: the partitioner's name, to how many clients, its settings, and the public seed.
+def _takes(kind: str) -> list[str]:
+    """Return the arguments of a class of flwr-datasets' partitioners."""
+    maker = getattr(need("flwr_datasets.partitioner", f"partitioner={kind}"), kind)
+    return [*inspect.signature(maker.__init__).parameters][1:]
 
-    `defaults` are settings that hold where `settings` say nothing else and the partitioner takes them.
+
+def deal(
+    name: str,
+    clients: int,
+    settings: Mapping[str, Any],
+    seed: int,
+    labels: np.ndarray,
+    users: np.ndarray | None,
+) -> list[np.ndarray]:
+    """Return the rows of each client that got any from the partitioner `name`, sorted; no row is dealt twice.
+
+    `labels` [rows] and `users` [rows] are what partitioners look at; `settings` are arguments of its class, `seed` is public.
+    Rows that a partitioner leaves out are counted in a warning. Raises `SettingError` for settings with which the rows
+    cannot be dealt.
     """
-
-    name: str
-    clients: int
-    settings: Mapping[str, Any]
-    defaults: Mapping[str, Any]
-    seed: int
-
-    @property
-    def kind(self) -> str:
-        """The name of the partitioner's class."""
-        return PARTITIONERS.get(self.name, self.name)
-
-    @property
-    def maker(self) -> Any:
-        """The partitioner's class."""
-        return getattr(need("flwr_datasets.partitioner", f"partitioner={self.name}"), self.kind)
-
-    @property
-    def takes(self) -> list[str]:
-        """The arguments of the class."""
-        return [name for name in inspect.signature(self.maker.__init__).parameters if name != "self"]
-
-    def deal(self, labels: np.ndarray, users: np.ndarray | None) -> list[np.ndarray]:
-        """Return the rows of each client that got any, sorted; no row is dealt twice.
-
-        `labels` [rows] and `users` [rows] are what partitioners look at. Rows that a partitioner leaves out are counted
-        in a warning. Raises `SettingError` for settings with which the rows cannot be dealt.
-        """
-        if self.kind == OF_USERS and users is None:
-            raise SettingError(
-                f"partitioner={self.name} groups users, but the data have no array user; add it."
-            )
-        rows = np.arange(len(labels))
-        if "seed" not in self.takes and self.kind != OF_USERS:
-            rows = np.random.default_rng(self.seed).permutation(len(labels))
-        table = {"label": labels[rows].astype(np.int64), "row": rows}
-        if users is not None:
-            table["user"] = users[rows]
-        parts = [part for part in self._parts(table) if len(part)]
-        dealt = np.concatenate(parts) if parts else rows[:0]
-        if len(np.unique(dealt)) < len(dealt) or not len(dealt):
-            raise SettingError(
-                f"partitioner={self.name} deals {len(dealt)} rows, some of them twice or none at all; every row must go to "
-                "at most one client: change partitioner_settings."
-            )
-        if left := len(labels) - len(dealt):
-            log.warning(
-                "partitioner %s leaves %d of %d training examples to no client", self.name, left, len(labels)
-            )
-        return parts
-
-    def _arguments(self) -> dict[str, Any]:
-        """Return everything that the partitioner is made with; what else it needs, its class says."""
-        given = {
-            "num_partitions": self.clients,
-            "partition_by": "user" if self.kind == OF_USERS else "label",
-            "seed": self.seed,
-            "shuffle": False,
-        } | dict(self.defaults)
-        given = {key: value for key, value in given.items() if key in self.takes}
-        for key, value in self.settings.items():
-            if key in OURS:
-                instead = f"set {OURS[key]} instead" if OURS[key] else "it is chosen here"
-                raise SettingError(f"partitioner_settings holds {key}={value!r}; leave it out: {instead}.")
-            given[key] = np.array(value) if key == "distribution_array" else value
-        return given
-
-    def _parts(self, table: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the rows of each client, as the partitioner deals them."""
-        arguments = self._arguments()
-        held = need("datasets", "Partitioning").Dataset.from_dict(dict(table))
-        try:
-            with warnings.catch_warnings():
-                # datasets 4.8 sorts with an option that pyarrow 25 deprecates; rows left out are counted by `deal`
-                warnings.simplefilter("ignore", FutureWarning)
-                warnings.simplefilter("ignore", UserWarning)
-                maker = self.maker(**arguments)
-                maker.dataset = held
-                parts = [maker.load_partition(number)["row"] for number in range(maker.num_partitions)]
-        except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, AssertionError) as error:
-            said = " ".join(str(error).split())
-            if isinstance(error, ZeroDivisionError):
-                said = "a part would have no example; give numbers of at least 1, and fewer or larger parts."
-            given = ", ".join(f"{key}={value}" for key, value in arguments.items() if key not in OURS)
-            raise SettingError(
-                f"partitioner={self.name} cannot deal {len(held)} examples to {self.clients} clients with "
-                f"{given or 'no settings'}: {said}"
-            ) from error
-        if len(parts) != self.clients:
-            raise SettingError(
-                f"partitioner={self.name} deals to {len(parts)} clients, but clients is {self.clients}; set clients to "
-                f"{len(parts)}, or change partitioner_settings."
-            )
-        return [np.sort(np.array(part, dtype=np.int64)) for part in parts]
+    kind = PARTITIONERS.get(name, name)
+    takes, order = _takes(kind), np.arange(len(labels))
+    if kind == OF_USERS and users is None:
+        raise SettingError(f"partitioner={name} groups users, but the data have no array user; add it.")
+    if ours := next((key for key in settings if key in OURS), None):
+        instead = f"set {OURS[ours]} instead" if OURS[ours] else "it is chosen here"
+        raise SettingError(f"partitioner_settings holds {ours}; leave it out: {instead}.")
+    if "seed" not in takes and kind != OF_USERS:
+        order = np.random.default_rng(seed).permutation(len(labels))
+    table = {"label": labels[order].astype(np.int64), "row": order}
+    if users is not None:
+        table["user"] = users[order]
+    held = need("datasets", "Partitioning").Dataset.from_dict(table)
+    by = "user" if kind == OF_USERS else "label"
+    given = DEFAULTS | {"num_partitions": clients, "partition_by": by, "seed": seed, "shuffle": False}
+    given = {key: value for key, value in given.items() if key in takes} | dict(settings)
+    if "distribution_array" in given:
+        given["distribution_array"] = np.array(given["distribution_array"])
+    try:
+        with warnings.catch_warnings():
+            # datasets 4.8 sorts with an option that pyarrow 25 deprecates; rows left out are counted below
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", UserWarning)
+            maker = getattr(need("flwr_datasets.partitioner", f"partitioner={name}"), kind)(**given)
+            maker.dataset = held
+            parts = [maker.load_partition(number)["row"] for number in range(maker.num_partitions)]
+    except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, AssertionError) as error:
+        said = " ".join(str(error).split())
+        if isinstance(error, ZeroDivisionError):
+            said = "a part would have no example; give numbers of at least 1, and fewer or larger parts."
+        shown = (
+            ", ".join(f"{key}={value}" for key, value in given.items() if key not in OURS) or "no settings"
+        )
+        raise SettingError(
+            f"partitioner={name} cannot deal {len(held)} examples to {clients} clients with {shown}: {said}"
+        ) from error
+    if len(parts) != clients:
+        raise SettingError(
+            f"partitioner={name} deals to {len(parts)} clients, but clients is {clients}; set clients to "
+            f"{len(parts)}, or change partitioner_settings."
+        )
+    parts = [np.sort(np.array(part, dtype=np.int64)) for part in parts if len(part)]
+    dealt = np.concatenate(parts) if parts else order[:0]
+    if len(np.unique(dealt)) < len(dealt) or not len(dealt):
+        raise SettingError(
+            f"partitioner={name} deals {len(dealt)} rows, some of them twice or none at all; every row must go to "
+            "at most one client: change partitioner_settings."
+        )
+    if left := len(labels) - len(dealt):
+        log.warning("partitioner %s leaves %d of %d training examples to no client", name, left, len(labels))
+    return parts

@@ -4,6 +4,7 @@ import inspect
 import logging
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -12,7 +13,7 @@ from typing import Any, get_type_hints
 
 from client.data import digits, femnist, own, shakespeare, stackoverflow, synthetic
 from client.data.benchmark import Benchmark, new_folder, unpacked
-from client.data.clients import check_counted, checked, hold_out, limited
+from client.data.clients import check_counted, hold_out, limited
 from client.data.dataset import Dataset, Public, check_examples
 from client.data.own import TEXT_SETTINGS, OwnSettings
 from client.data.reading import reading
@@ -168,13 +169,19 @@ def load(
             if not is_own:
                 with reading(given[key], "a file or folder"):  # a name may be too long to be one
                     Path(given[key]).exists()
-    dataset = _call(loader, given, name) if is_own else loader(**given)
+    try:
+        with own_code(name) if is_own else nullcontext():
+            dataset = loader(**given)
+    except DataError as error:
+        if is_own and error.__cause__ is not None:  # what the user's own code raised, with its traceback
+            log.error("%s failed:", name, exc_info=error.__cause__)
+        raise
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
     if public is None:
         check_examples(dataset.test, f"the test set of dataset {dataset.name}")
         check_counted(dataset)
-    dataset = checked(limited(dataset, **limits), public, path=path, is_own=is_own)
+    dataset = limited(dataset, public, path=path, is_own=is_own, **limits)
     if held_out is not None:
         dataset = hold_out(dataset, held_out, held_out_use, max_test_examples)
         if public is None:
@@ -220,17 +227,6 @@ def _expanded(path: str | Path) -> str:
         return str(Path(path).expanduser())
     except RuntimeError as error:
         raise DataError(f"path is {path}, whose home folder is not known ({error}).") from error
-
-
-def _call(loader: Callable[..., Dataset], given: Mapping[str, Any], name: str) -> Dataset:
-    """Return what a loader of the user's own makes; raise `DataError` for what it raises, with the traceback logged."""
-    try:
-        with own_code(name):
-            return loader(**given)
-    except DataError as error:
-        if error.__cause__ is not None:
-            log.error("%s failed:", name, exc_info=error.__cause__)
-        raise
 
 
 def _loader(name: str) -> Callable[..., Dataset]:

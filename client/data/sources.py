@@ -7,14 +7,11 @@ TensorFlow Federated unpacks what it downloads into ~/.tff, under the names belo
 (tensorflow_federated/python/simulation/datasets/download.py, emnist.py, shakespeare.py, stackoverflow.py).
 """
 
-import csv
-import io
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from fedmf.errors import DataError
 
 AT_ONCE = 1000  # rows that are in memory together
 FLOATS, INTEGERS, TEXTS = "f", "iu", "SO"
+_FORMATS = {".parquet": "parquet", ".csv": "CSV in UTF-8"}
 _KINDS = {FLOATS: "floats", INTEGERS: "integers", TEXTS: "texts"}
 _EXAMPLE = """
 name: "example.proto" package: "tf" syntax: "proto3"
@@ -96,8 +94,7 @@ def hdf5(folder: Path, files: Files) -> Source:
     """Return TFF's HDF5 files: /examples/USER/COLUMN with the examples of a user along the first axis."""
     paths = {split: folder / file for split, (_, file) in files.splits.items()}
     held = [split for split, path in paths.items() if path.is_file()]
-    read = partial(_read_hdf5, paths, files)
-    return Source("tff", folder, [paths[split] for split in held], held, read)
+    return Source("tff", folder, [paths[split] for split in held], held, partial(_read_hdf5, paths, files))
 
 
 def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[Raw]:
@@ -113,33 +110,28 @@ def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[
         groups = file.get("examples")
         if not hasattr(groups, "keys") or not len(groups):
             raise DataError(f"{path} holds no group examples/USER; it must be an HDF5 file of TFF.")
-        counts = {user: _check_group(groups[user], files, f"User {user!r} in {path}") for user in groups}
-        if not sum(counts.values()):
+        for user in groups:  # nothing but what the file says of its columns is read
+            for name, (kinds, shape) in files.fields.items():
+                column: Any = groups[user].get(name) if hasattr(groups[user], "keys") else None
+                if not hasattr(column, "dtype"):
+                    raise DataError(
+                        f"User {user!r} in {path} lacks {name}; it must hold {', '.join(files.fields)}."
+                    )
+                if column.dtype.kind not in kinds or not column.shape or column.shape[1:] != shape:
+                    right = f"{_KINDS[kinds]} {list(shape)}" if shape else _KINDS[kinds]
+                    raise DataError(
+                        f"User {user!r} in {path} holds {name} as {column.dtype} {column.shape}; it must be {right}, one "
+                        "for each example."
+                    )
+        first, *_ = files.fields
+        if not any(len(groups[user][first]) for user in groups):
             raise DataError(f"{path} holds no example; fetch TFF's file again, or set path to another.")
-        for user, count in counts.items():
+        for user in groups:
             columns = {name: groups[user][name][:] for name in files.fields}
+            count = len(columns[first])
             same = all(len(column) == count for column in columns.values())
             wrong = "" if same else "its columns are not of one length."
             yield Raw([user] * count, columns, f"{path}, user {user!r}", wrong)
-
-
-def _check_group(group: Any, files: Files, who: str) -> int:
-    """Return how many examples a user's group holds; raise `DataError` for columns of other types or shapes.
-
-    Nothing but what the file says of its columns is read: the rows of the first are counted.
-    """
-    held: dict[str, Any] = {name: group[name] for name in group} if hasattr(group, "keys") else {}
-    for name, (kinds, shape) in files.fields.items():
-        column: Any = held.get(name)
-        if not hasattr(column, "dtype"):
-            names = ", ".join(held) or "nothing"
-            raise DataError(f"{who} lacks {name}; it holds {names} and must hold {', '.join(files.fields)}.")
-        if column.dtype.kind not in kinds or not column.shape or column.shape[1:] != shape:
-            right = f"{_KINDS[kinds]} {list(shape)}" if shape else _KINDS[kinds]
-            raise DataError(
-                f"{who} holds {name} as {column.dtype} {column.shape}; it must be {right}, one for each example."
-            )
-    return len(held[next(iter(files.fields))])
 
 
 def sqlite(path: Path, files: Files) -> Source:
@@ -272,7 +264,7 @@ def _read_leaf(folder: Path, paths: Mapping[str, Sequence[Path]], split: str) ->
 
 
 def hub(path: Path, files: Files) -> Source:
-    """Return the files of a data set of the hub that lie on this machine, parquet or CSV, also below a folder data/."""
+    """Return the files of a data set of the hub that are on this machine, parquet or CSV, also below a folder data/."""
     patterns = ("*.parquet", "data/*.parquet", "*.csv") if files.hub else ()
     paths = [path] if path.is_file() else sorted(file for pattern in patterns for file in path.glob(pattern))
     return Source("hub", path, paths, ["all"], lambda split: _read_hub(paths, files))
@@ -280,65 +272,52 @@ def hub(path: Path, files: Files) -> Source:
 
 def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
     """Yield the rows of all files. Other values than a row's user may be None: they are one user's mistake."""
-    user, *_ = files.hub_columns
     done = 0
     for file in paths:
         begin = done
-        for part in _of_parquet(file, files) if file.suffix == ".parquet" else _of_csv(file, files):
-            if None in part[user]:
-                row = done - begin + part[user].index(None) + 1
-                raise DataError(f"Row {row} of {file} has no {user}; every row must have one.")
-            yield Raw(part[user], part, str(file))
-            done += len(part[user])
+        library = need("pyarrow", f"Reading {file}")
+        with reading(file, _FORMATS[file.suffix], also=(library.ArrowException,)):
+            for batch in _batches(file, files.hub_columns):
+                part = batch.to_pydict()
+                users = part[files.hub_columns[0]]
+                if None in users:
+                    row = done - begin + users.index(None) + 1
+                    raise DataError(
+                        f"Row {row} of {file} has no {files.hub_columns[0]}; every row must have one."
+                    )
+                yield Raw(users, part, str(file))
+                done += len(users)
     if not done:
         raise DataError(f"{paths[-1]} holds no rows; it must hold examples.")
 
 
-def _of_parquet(file: Path, files: Files) -> Iterator[dict[str, list[Any]]]:
-    """Yield the columns of a parquet file, some rows at a time."""
-    parquet, library = need("pyarrow.parquet", f"Reading {file}"), need("pyarrow", f"Reading {file}")
-    with reading(file, "parquet", also=(library.ArrowException,)):
-        opened = parquet.ParquetFile(file)
-        _refuse_absent(file, files, opened.schema_arrow.names)
-        for batch in opened.iter_batches(AT_ONCE, columns=list(files.hub_columns)):
-            yield batch.to_pydict()
-
-
-def _of_csv(file: Path, files: Files) -> Iterator[dict[str, list[Any]]]:
-    """Yield the columns of a CSV file with a header, some rows at a time."""
-    with reading(file, "CSV in UTF-8"), file.open("rb") as raw:
-        reader = csv.DictReader(io.TextIOWrapper(raw, newline="", encoding="utf-8-sig"), strict=True)
-        _refuse_absent(file, files, reader.fieldnames or ())
-        done = 0
-        while rows := list(islice(reader, AT_ONCE)):
-            for number, row in enumerate(rows, start=done + 1):
-                if None in row or None in row.values():  # what csv makes of too many and of too few cells
-                    raise DataError(
-                        f"Row {number} of {file} has not as many cells as the header; each row must have one for each "
-                        "column."
-                    )
-            yield {name: [row[name] for row in rows] for name in files.hub_columns}
-            done += len(rows)
-
-
-def _refuse_absent(file: Path, files: Files, held: Sequence[str]) -> None:
-    """Raise `DataError` unless a file holds the hub's columns."""
-    if absent := [name for name in files.hub_columns if name not in held]:
-        raise DataError(f"{file} lacks the column {absent[0]}; it holds {', '.join(held) or 'nothing'}.")
+def _batches(file: Path, columns: Sequence[str]) -> Iterator[Any]:
+    """Yield some rows of a parquet file, or of CSV, whose cells are texts, at a time."""
+    if file.suffix == ".parquet":
+        opened = need("pyarrow.parquet", f"Reading {file}").ParquetFile(file)
+        names = opened.schema_arrow.names
+        batches = opened.iter_batches(AT_ONCE, columns=list(columns))
+    else:
+        csv, arrow = need("pyarrow.csv", f"Reading {file}"), need("pyarrow", f"Reading {file}")
+        types = csv.ConvertOptions(column_types=dict.fromkeys(columns, arrow.string()))
+        batches = csv.open_csv(
+            file, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=types
+        )
+        names = batches.schema.names
+    if absent := [name for name in columns if name not in names]:
+        raise DataError(f"{file} lacks the column {absent[0]}; it must have {', '.join(columns)}.")
+    yield from batches
 
 
 def download(files: Files) -> Source:
-    """Return the train split of the hub's data set, downloaded by flwr-datasets, or raise `DataError`."""
-    name = files.hub
-    module = need("flwr_datasets", f"Downloading {name}")
-    partitioner = need("flwr_datasets.partitioner", f"Downloading {name}").IidPartitioner(num_partitions=1)
+    """Return the train split of the hub's data set, downloaded, or raise `DataError`."""
+    library = need("datasets", f"Downloading {files.hub}")
     try:
-        table = module.FederatedDataset(dataset=name, partitioners={"train": partitioner}).load_split("train")
+        table = library.load_dataset(files.hub, split="train")
     except Exception as error:  # the hub's client raises errors of many libraries
         raise DataError(
-            f"{name} could not be downloaded ({type(error).__name__}: {error}); on a machine without the "
-            "network put its files (*.parquet or *.csv, as the hub holds them) into a folder and set "
-            "path to it."
+            f"{files.hub} could not be downloaded ({type(error).__name__}: {error}); on a machine without the "
+            "network put its files (*.parquet or *.csv, as the hub holds them) into a folder and name that."
         ) from error
     return downloaded(table, files)
 

@@ -5,10 +5,9 @@ that is no class is `UNREADABLE`, and a list, picture or text that cannot be rea
 public, must be right. Needs pyarrow, an extra: `client.data.registry` imports this module where it is needed.
 """
 
-import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import pyarrow.parquet
 
 from client.data.dataset import UNREADABLE, Dataset, Public
 from client.data.own import TEXT_SETTINGS, Owned, OwnSettings, count_classes, owned
-from client.data.reading import brief, reading
+from client.data.reading import reading
 from client.data.rows import ColumnBytes, FileBytes, Pictures, Rows, decode
 from client.data.text import Tokens, from_texts, split_text, text_level
 from client.imports import need
@@ -211,26 +210,23 @@ def read_labels(
 ) -> tuple[np.ndarray, int, Sequence[str], bool]:
     """Return (class numbers int64 [rows]; the number of classes; their names, if any; whether these were learnt).
 
-    Labels are whole numbers, or names where `labels`, or `public`, lists these, class 0 first. Without either they are
-    names in a column of texts, but in a table without types only if fewer than half of the test rows hold whole numbers.
-    With `labels`, numbers in a column whose schema declares class names stand for these. Names without a list are in
-    alphabetical order: those of the test rows where `classes` says how many there are, else those of all rows, which are
-    learnt then, whether or not training rows have more than test rows. The number of classes is `classes`, or what the
-    schema, the list, the names or the test rows say. Raises `DataError` for a row that must be right and has none of the
-    classes; another such row is `UNREADABLE`.
+    Labels are whole numbers, or names where `labels`, `public` or the schema of a table lists these, class 0 first.
+    Without a list they are names in a column of texts, but in a table without types only if fewer than half of the test
+    rows hold whole numbers. Names without a list are in alphabetical order: those of the test rows where `classes` says how
+    many there are, else those of all rows, which are learnt then, whether or not training rows have more than test rows.
+    The number of classes is `classes`, or what the list, the names or the test rows say. Raises `DataError` for a row that
+    must be right and has none of the classes; another such row is `UNREADABLE`.
     """
-    where, public, classes, labels = table.about(name), rows.public, settings.classes, settings.labels
-    column = table.column(name, "label")
+    where, public, classes = table.about(name), rows.public, settings.classes
+    column, declared = table.column(name, "label"), table.class_names.get(name, ())
     whole = pa.types.is_integer(column.type)
     if not (whole or is_text(column.type)):
         raise DataError(f"{where} is {column.type}; it must hold whole numbers or names.")
-    declared = table.class_names.get(name, ())
-    labels = (public.labels or None) if public and labels is None else labels
+    labels = settings.labels or (public.labels if public else ()) or declared or None
     classes = public.classes if public else classes
-    _check_list(f"the column {name!r} of {table.path}", classes, labels, declared)
     places, values = ranked(column, strip=not table.typed)
     rows.check(places < 0, f"{where} is empty, or not UTF-8, in {{}}", "every one must have a label")
-    if labels is None and (public or not table.typed) and not whole:
+    if labels is None and not whole and (public or not table.typed):
         numbers = np.array([_WHOLE.fullmatch(value) is not None for value in values], dtype=bool)
         whole = public is not None or bool(2 * numbers[places[rows.test]].sum() > rows.test.sum())
         if whole:
@@ -243,8 +239,7 @@ def read_labels(
     if whole and labels is None:
         shown = [values[place] for place in np.unique(places[rows.shown]).tolist()]
         who = f"A test row in the column {name!r} of {table.path}"
-        known = classes if public else count_classes(table.path, who, shown, classes, len(declared) or None)
-        assert known is not None
+        known = public.classes if public else count_classes(table.path, who, shown, classes)
         # Before they are an array: a training row may hold a number that no int64 is.
         counted = [value if 0 <= value < known else UNREADABLE for value in values]
         return np.array([*counted, UNREADABLE], dtype=np.int64)[places], known, (), False
@@ -258,36 +253,18 @@ def read_labels(
         labels = [values[place] for place in np.unique(places if learnt else places[rows.test]) if place >= 0]
     elif not table.typed:
         labels = [label.strip() for label in labels]
-    known = _check_list(where, classes, labels) or len(labels)
+    if len(set(labels)) != len(labels):
+        raise SettingError(f"labels is {list(labels)}; it must list the name of each class once.")
+    known = len(labels) if classes is None else classes
+    if known < len(labels):
+        raise SettingError(
+            f"classes is {classes}, but there are {len(labels)} names; it must be at least as many."
+        )
     number_of = {label: number for number, label in enumerate(labels)}
     y = np.array([*(number_of.get(value, UNREADABLE) for value in values), UNREADABLE], np.int64)[places]
     lacking = f"{where} holds in {{}}, what labels=[{', '.join(labels)}] lacks"
     rows.check(y == UNREADABLE, lacking, "add it there, or correct the row")
     return y, known, labels, learnt
-
-
-def _check_list(
-    where: str, classes: int | None, labels: Sequence[str] | None, declared: Sequence[str] = ()
-) -> int | None:
-    """Return `classes`; raise `SettingError` unless `labels` are names, all those `declared`, and not more than `classes`."""
-    if classes is not None and classes < len(declared):
-        raise SettingError(
-            f"classes is {classes}, but {where} declares {len(declared)} names of classes; it must be at least as many."
-        )
-    if labels is None:
-        return classes
-    if lost := [label for label in declared if label not in labels]:
-        raise SettingError(
-            f"labels is [{', '.join(labels)}], which lacks {lost[0]!r}; it must name all classes that "
-            f"{where} declares: {', '.join(declared)}."
-        )
-    if not labels or len(set(labels)) != len(labels):
-        raise SettingError(f"labels is {list(labels)}; it must list the name of each class once.")
-    if classes is not None and classes < len(labels):
-        raise SettingError(
-            f"classes is {classes}, but there are {len(labels)} names; it must be at least as many."
-        )
-    return classes
 
 
 def _inputs(table: Table, columns: Columns, settings: OwnSettings, rows: Owned) -> np.ndarray | Rows:
@@ -519,13 +496,7 @@ def read_parquet(path: Path, columns: Columns, settings: OwnSettings, folder: Pa
     with reading(path, "parquet", also=(pa.ArrowException,)):
         opened = [pyarrow.parquet.ParquetFile(file) for file in files]
         schema = opened[0].schema_arrow
-    for file, other in zip(files, opened, strict=True):
-        if not other.schema_arrow.equals(schema):
-            raise DataError(
-                f"{file} has other columns than {files[0]}; the files of a folder must have the same."
-            )
-    used = columns.used(schema.names)
-    with reading(path, "parquet", also=(pa.ArrowException,)):
+        used = columns.used(schema.names)
         batches = (batch for part in opened for batch in part.iter_batches(AT_ONCE, columns=used))
         held = pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in used]))
     return Table(path, held, schema.names, folder=folder)
@@ -539,33 +510,21 @@ def read_saved(path: Path, columns: Columns, settings: OwnSettings) -> Table:
             f"The data folder {path} {problem}; path must name the folder that save_to_disk wrote."
         )
     library = need("datasets", f"Reading {path}")
-    try:
+    with reading(
+        path, "a data set that save_to_disk wrote", also=(Exception,)
+    ):  # of many kinds, by what is damaged
         saved = library.load_from_disk(str(path))
-    except Exception as error:  # of many kinds, by what is missing or damaged
-        states = (state for state in sorted(path.rglob("state.json")) if _is_empty(state))
-        if empty := next(states, None):
-            raise DataError(f"{empty.parent} holds no rows; every split must hold some.") from error
-        raise DataError(
-            f"{path} cannot be read as a data set that save_to_disk wrote ({brief(error)})."
-        ) from error
-    test, parts = None, [saved]
-    if isinstance(saved, library.DatasetDict):
-        if absent := [name for name in SPLITS if name not in saved]:
-            raise DataError(
-                f"{path} has the splits {', '.join(saved)} but no {absent[0]}; it must have train and test, or set path to "
-                "the folder of one split."
-            )
-        parts = [saved[name] for name in SPLITS]
-        test = np.repeat([False, True], [len(part) for part in parts])
-        if len(np.unique(test)) < len(SPLITS):
-            raise DataError(f"A split of {path} holds no rows; train and test must both hold some.")
-        if parts[0].features != parts[1].features:
-            raise DataError(
-                f"The splits train and test of {path} have other columns; they must have the same."
-            )
-    stored = [part.flatten_indices() if part._indices is not None else part for part in parts]
-    used = columns.used(stored[0].column_names)
-    with reading(path, "a data set that save_to_disk wrote", also=(pa.ArrowException,)):
+        parts, test = [saved], None
+        if isinstance(saved, library.DatasetDict):
+            if absent := [name for name in SPLITS if name not in saved]:
+                raise DataError(
+                    f"{path} has the splits {', '.join(saved)} but no {absent[0]}; it must have train and test, or set path "
+                    "to the folder of one split."
+                )
+            parts = [saved[name] for name in SPLITS]
+            test = np.repeat([False, True], [len(part) for part in parts])
+        stored = [part.flatten_indices() if part._indices is not None else part for part in parts]
+        used = columns.used(stored[0].column_names)
         held = pa.concat_tables([part.data.table.select(used) for part in stored])
     names = {
         name: tuple(kind.names)
@@ -573,14 +532,6 @@ def read_saved(path: Path, columns: Columns, settings: OwnSettings) -> Table:
         if isinstance(kind, library.ClassLabel)
     }
     return Table(path, held, stored[0].column_names, test, names)
-
-
-def _is_empty(state: Path) -> bool:
-    """Return whether the data set that a file state.json describes was saved without rows, and so without files."""
-    try:
-        return bool(json.loads(state.read_text(encoding="utf-8")).get("_data_files") == [])
-    except (OSError, ValueError, AttributeError):
-        return False
 
 
 def read_images(folder: Path, columns: Columns, settings: OwnSettings) -> Table:
@@ -602,38 +553,30 @@ def read_images(folder: Path, columns: Columns, settings: OwnSettings) -> Table:
         read = read_parquet if listed.suffix == ".parquet" else read_csv
         return read(listed, columns, settings, folder)
     settings.refuse("there is no table, and folders say it", "file", "user", "label", "split")
-    split = {entry.name for entry in _entries(folder)} == {*SPLITS}
-    found = [
-        (str(file.relative_to(folder)), user, label, part == "test")
-        for part in (SPLITS if split else [""])
-        for user, label, file in _files(folder / part)
-    ]
+    found = []
+    for file in sorted(file for depth in range(1, 5) for file in folder.glob("/".join("*" * depth))):
+        place = file.relative_to(folder)
+        if (
+            (file.is_dir() and len(place.parts) < 4)
+            or place.name.lower() in _OF_SYSTEMS
+            or any(part[0] == "." for part in place.parts)
+        ):
+            continue
+        if file.suffix.lower() not in KINDS or len(place.parts) not in (3, 4):
+            raise DataError(f"{file} is no picture at USER/LABEL/FILE; a picture ends in {', '.join(KINDS)}.")
+        found.append((str(place), place.parts[-3], place.parts[-2], place.parts[0] * (len(place.parts) == 4)))
     if not found:
         raise DataError(f"{folder} holds no pictures; they must lie at {folder}/USER/LABEL/FILE.")
-    *names, test = map(list, zip(*found, strict=True))
+    splits = {split for *_, split in found}
+    if splits not in ({""}, {*SPLITS}):
+        raise DataError(
+            f"{folder} holds pictures at USER/LABEL/FILE and below other folders than train and test."
+        )
+    *names, split = map(list, zip(*found, strict=True))
     with reading(folder, "pictures in folders whose names are UTF-8"):
         held = pa.table(dict(zip(("file_name", "user", "label"), names, strict=True)))
-    tested = np.array(test) if split else None
-    return Table(folder, held, held.column_names, tested, typed=False, folder=folder)
-
-
-def _files(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield (user, label, file) of each picture, in the order of their names."""
-    for user in _entries(folder):
-        for label in _entries(user):
-            for file in _entries(label):
-                if file.suffix.lower() not in KINDS:
-                    raise DataError(f"{file} is no picture; a picture ends in {', '.join(KINDS)}.")
-                yield user.name, label.name, file
-
-
-def _entries(folder: Path) -> list[Path]:
-    """Return what a folder contains, in the order of names, without what systems put there."""
-    if not folder.is_dir():
-        raise DataError(f"{folder} is no folder; pictures must lie at USER/LABEL/FILE below the path.")
-    with reading(folder, "a folder"):
-        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
-    return sorted(entry for entry in entries if entry.name.lower() not in _OF_SYSTEMS)
+    test = np.array(split) == "test" if splits == {*SPLITS} else None
+    return Table(folder, held, held.column_names, test, typed=False, folder=folder)
 
 
 READERS: dict[str, Callable[[Path, Columns, OwnSettings], Table]] = {

@@ -163,26 +163,16 @@ def _refuse_holes(path: Path, tokens: Sequence[str]) -> None:
         raise DataError(f"{path} is no vocabulary: {problem}; each line must hold one token of its own.")
 
 
-def unknown_share(targets: np.ndarray) -> float:
-    """Return the share of `OOV` among the tokens of `targets` [n, length], padding and end marks left out.
-
-    >>> unknown_share(np.array([[7, OOV, EOS, IGNORED_TARGET]]))
-    0.5
-    """
-    real = unknown = 0
-    for part in pieces(targets):
-        real += int((~np.isin(part, (IGNORED_TARGET, EOS))).sum())
-        unknown += int((part == OOV).sum())
-    return float(unknown / real) if real else 0.0
-
-
 def note_unknown(test: np.ndarray, vocabulary: str, advice: str, *, most: float = 1.0) -> str:
     """Return a sentence on how much of the public test texts, as targets [n, length], is in no vocabulary.
 
-    `vocabulary` says which one it is, `advice` what to do where too much is unknown. The sentence is a warning above
-    a fifth. Raises `DataError` where nothing is known, or more than `most` is not.
+    That is the share of `OOV` among tokens, padding and end marks left out. `vocabulary` says which one it is, `advice`
+    what to do where too much is unknown. The sentence is a warning above a fifth. Raises `DataError` where nothing is
+    known, or more than `most` is not.
     """
-    share = unknown_share(test)
+    counts = [((~np.isin(part, (IGNORED_TARGET, EOS))).sum(), (part == OOV).sum()) for part in pieces(test)]
+    real, unknown = np.sum(counts, axis=0)
+    share = unknown / real if real else 0.0
     said = f"{share:.1%} of the tokens of the test texts are not in {vocabulary}"
     if share == 1 or share > most:
         raise DataError(f"{said}; {advice}")

@@ -1,26 +1,33 @@
-"""The data sets that ship or come as arrays: what a client is, what is public, and what a bad file says."""
+"""Data sets that ship or come as arrays: what a client is, how much of it is used, and which examples are the test set."""
 
+import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import own_loaders
 from client.data import Dataset, Examples, digits, load
-from client.data.clients import group_by_user
+from client.data.clients import digest_clients, group_by_user, limited
 from client.data.own import fifth_of_each
 from fedmf.errors import DataError, SettingError
+from fedmf.randomness import SecretKey
+
+KEY = SecretKey.reproducible(0)
 
 
-def arrays(count: int = 30, users: int = 4) -> dict[str, np.ndarray]:
-    """Return arrays of a small well-formed file; x[i] holds i, so that rows can be told apart."""
-    rng = np.random.default_rng(3)
+def arrays(count: int = 30, users: int = 4, *, split: bool = True) -> dict[str, np.ndarray]:
+    """Return arrays of a small well-formed file; x[i] holds i, so that rows can be told apart. The last six are test rows."""
     x = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None], (count, 3, 2)).copy()
-    return {"x": x, "y": np.arange(count) % 5, "user": rng.integers(0, users, count)}
+    user = np.random.default_rng(3).integers(0, users, count)
+    held = {"x": x, "y": np.arange(count) % 5, "user": user, "split": (np.arange(count) >= count - 6)}
+    return held if split else {name: held[name] for name in ("x", "y", "user")}
 
 
 def save(folder: Path, **contents: np.ndarray) -> str:
-    """Write an .npz file and return its path."""
     np.savez(folder / "data.npz", **contents)
     return str(folder / "data.npz")
 
@@ -30,30 +37,20 @@ def rows(dataset: Dataset) -> list[list[int]]:
     return [np.rint(client.x[:, 0, 0] * 255).astype(int).tolist() for client in dataset.clients]
 
 
-def test_digits_are_1437_clients_of_one_image_each() -> None:
-    dataset = load("digits")
-    assert (len(dataset.clients), len(dataset.test), dataset.classes, dataset.input_shape) == (
-        1437,
-        360,
-        10,
-        (8, 8),
-    )
-    assert {len(client) for client in dataset.clients} == {1}
-    assert dataset.clients[0].x.dtype == np.float32
-    assert dataset.clients[0].y.dtype == dataset.test.y.dtype == np.int64
-    assert dataset.uncovered == ()
-
-
-def test_digits_pixels_are_scaled_by_public_constants_and_the_split_is_the_fixed_one() -> None:
+def test_digits_are_1437_clients_of_one_image_each_scaled_by_public_constants() -> None:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     x, y = load_digits(return_X_y=True)
     x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=360, stratify=y, random_state=0)
     dataset = load("digits")
+    assert (len(dataset.clients), dataset.classes, dataset.input_shape, dataset.uncovered) == (
+        1437, 10, (8, 8), (),
+    )  # fmt: skip
+    assert (dataset.clients[0].x.dtype, dataset.test.y.dtype) == (np.float32, np.int64)
     np.testing.assert_allclose(dataset.test.x.reshape(360, -1), x_test / 16 - 0.3, atol=1e-6)
     np.testing.assert_array_equal(dataset.test.y, y_test)
-    np.testing.assert_allclose(dataset.clients[77].x.reshape(-1), x_train[77] / 16 - 0.3, atol=1e-6)
+    np.testing.assert_allclose(dataset.clients[77].x.reshape(1, -1), x_train[77:78] / 16 - 0.3, atol=1e-6)
     assert dataset.clients[77].y.tolist() == [y_train[77]]
 
 
@@ -62,82 +59,50 @@ def test_the_split_of_digits_is_scikit_learns_whatever_must_be_rounded(size: int
     from sklearn.model_selection import train_test_split
 
     _, labels = digits.read()
-    train, test = train_test_split(np.arange(len(labels)), test_size=size, stratify=labels, random_state=0)
-    for drawn, twin in zip(digits.split(labels, size), (train, test), strict=True):
+    twins = train_test_split(np.arange(len(labels)), test_size=size, stratify=labels, random_state=0)
+    for drawn, twin in zip(digits.split(labels, size), twins, strict=True):
         np.testing.assert_array_equal(drawn, twin)
-
-
-def test_whoever_reads_the_digits_again_is_given_those_of_the_file() -> None:
-    images, labels = digits.read()
-    with pytest.raises(ValueError, match="read-only"):
-        images[0] = 0  # they are read once for all who ask
-    labels[:] = 0
-    assert digits.read()[1].max() == 9
 
 
 def test_digits_are_the_same_where_scikit_learn_keeps_them_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = digits.read()
+    with pytest.raises(ValueError, match="read-only"):
+        images[0] = 0  # they are read once for all callers
     monkeypatch.setattr(digits, "find_spec", lambda name: None)
-    elsewhere = digits.read()
-    for array, twin in zip((images, labels), elsewhere, strict=True):
-        assert array.dtype == twin.dtype
+    for array, twin in zip((images, labels), digits.read(), strict=True):
         np.testing.assert_array_equal(array, twin)
 
 
 def test_clients_of_an_npz_file_are_its_users_and_keep_every_training_row_once(tmp_path: Path) -> None:
-    contents = arrays() | {"split": (np.arange(30) >= 24).astype(np.uint8)}
+    contents = arrays()
     dataset = load("by_user_npz", path=save(tmp_path, **contents))
     expected = [np.flatnonzero(contents["user"][:24] == user).tolist() for user in range(4)]
     assert rows(dataset) == expected
     assert dataset.clients[1].y.tolist() == [row % 5 for row in expected[1]]
     np.testing.assert_allclose(dataset.test.x[:, 0, 0], np.arange(24, 30) / 255, rtol=1e-6)
     assert dataset.unit == "one user = one client"
-
-
-def test_cut_clients_hold_one_user_only_and_the_unit_says_so(tmp_path: Path) -> None:
-    contents = arrays() | {"split": (np.arange(30) >= 24).astype(np.uint8)}
-    dataset = load("by_user_npz", path=save(tmp_path, **contents), examples_per_client=2)
-    held = rows(dataset)
-    assert sorted(row for client in held for row in client) == list(range(24))
-    assert all(len(set(contents["user"][client])) == 1 and len(client) <= 2 for client in held)
-    assert "the unit of privacy is the cut client, not the user" in dataset.unit
-
-
-def test_without_a_split_a_fifth_of_each_user_is_the_test_set(tmp_path: Path) -> None:
-    contents = arrays(count=60)
-    dataset = load("by_user_npz", path=save(tmp_path, **contents))
-    counts = np.bincount(contents["user"])
-    assert [len(client) for client in dataset.clients] == (counts - counts // 5).tolist()
-    assert len(dataset.test) == (counts // 5).sum()
-    assert any("treated as public" in sentence for sentence in dataset.uncovered)
-
-
-def test_the_public_split_depends_on_its_seed_alone_and_not_on_the_file_order_of_others() -> None:
-    users = np.repeat([1, 2, 3], 50)
-    np.testing.assert_array_equal(fifth_of_each(users, seed=0), fifth_of_each(users, seed=0))
-    assert (fifth_of_each(users, seed=0) != fifth_of_each(users, seed=1)).any()
-
-
-def test_disjoint_test_users_leave_nothing_uncovered(tmp_path: Path) -> None:
-    contents = arrays()
-    split = np.isin(contents["user"], [0]).astype(np.uint8)
-    dataset = load("by_user_npz", path=save(tmp_path, **contents, split=split))
-    assert (len(dataset.clients), dataset.uncovered) == (3, ())
-
-
-def test_a_folder_of_npy_files_is_memory_mapped_and_equals_the_npz_file(tmp_path: Path) -> None:
-    contents = arrays() | {"split": (np.arange(30) >= 24).astype(np.uint8)}
     (tmp_path / "folder").mkdir()
     for name, array in contents.items():
         np.save(tmp_path / "folder" / f"{name}.npy", array)
     mapped = load("by_user_npz", path=str(tmp_path / "folder"))
     assert isinstance(mapped.clients.held.x, np.memmap)  # type: ignore[attr-defined]
-    assert rows(mapped) == rows(load("by_user_npz", path=save(tmp_path, **contents)))
+    assert rows(mapped) == expected
+
+
+def test_without_a_split_a_fifth_of_each_user_is_the_test_set(tmp_path: Path) -> None:
+    contents = arrays(60, split=False)
+    dataset = load("by_user_npz", path=save(tmp_path, **contents))
+    counts = np.bincount(contents["user"])
+    assert [len(client) for client in dataset.clients] == (counts - counts // 5).tolist()
+    assert any("treated as public" in sentence for sentence in dataset.uncovered)
+    split = np.isin(contents["user"], [0]).astype(np.uint8)
+    disjoint = load("by_user_npz", path=save(tmp_path, **contents, split=split))
+    assert (len(disjoint.clients), disjoint.uncovered) == (3, ())
 
 
 def test_the_number_of_classes_comes_from_public_labels_only(tmp_path: Path) -> None:
-    contents = arrays() | {"split": (np.arange(30) >= 25).astype(np.uint8)}
-    contents["y"][25:] = [0, 1, 2, 1, 0]
+    contents = arrays()
+    contents["y"][24:] = [0, 1, 2, 1, 0, 0]
     path = save(tmp_path, **contents)
     assert load("by_user_npz", path=path).classes == 3
     with pytest.raises(DataError, match=r"label 2 .* 2 classes.* at least 3"):
@@ -161,39 +126,14 @@ def test_grouping_agrees_with_the_obvious_loop() -> None:
     assert [order[a:b].tolist() for a, b in pairwise(bounds)] == obvious
 
 
-def test_clients_behave_like_a_sequence() -> None:
+def test_clients_behave_like_a_sequence_and_examples_have_one_length() -> None:
     clients = load("digits").clients
     assert len(clients[3:6]) == 3
     np.testing.assert_array_equal(clients[-1].x, clients[1436].x)
     with pytest.raises(IndexError):
         clients[1437]
-
-
-def test_examples_refuse_unequal_lengths() -> None:
     with pytest.raises(DataError, match="2 inputs but 3 targets"):
         Examples(np.zeros((2, 1), np.float32), np.zeros(3, np.int64))
-
-
-@pytest.mark.parametrize("kind", [int, str], ids=["numbers", "names"])
-def test_the_split_of_a_user_does_not_depend_on_what_other_users_have(kind: type) -> None:
-    def split(first: int) -> np.ndarray:
-        users = np.repeat(np.arange(50), [first, *[10] * 49])
-        return fifth_of_each(users.astype(kind), seed=0)[first:]
-
-    np.testing.assert_array_equal(split(10), split(11))
-    without = fifth_of_each(np.repeat(np.arange(1, 50), 10).astype(kind), seed=0)
-    np.testing.assert_array_equal(split(10), without)
-
-
-def test_the_split_chooses_every_place_of_a_user_as_often() -> None:
-    chosen = fifth_of_each(np.repeat(np.arange(20_000), 10), seed=0).reshape(-1, 10)
-    assert (chosen.sum(axis=1) == 2).all()
-    assert np.abs(chosen.mean(axis=0) - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 20_000)
-    pairs = chosen.T.astype(float) @ chosen / 20_000  # of ten places two: each pair once in 45
-    off = pairs[~np.eye(10, dtype=bool)]
-    assert np.abs(off - 1 / 45).max() < 5 * np.sqrt(1 / 45 / 20_000)
-    neighbours = (chosen[1:] & chosen[:-1]).mean()  # of one user and the next
-    assert abs(neighbours - 0.04) < 5 * np.sqrt(0.04 / 200_000)
 
 
 def test_a_tilde_is_the_home_folder_for_a_loader_of_ones_own_too(
@@ -208,3 +148,172 @@ def test_a_tilde_is_the_home_folder_for_a_loader_of_ones_own_too(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert load("tilde_loader:load", path="~/data.npz").name == "digits"
+
+
+# Which examples of a user are the test set, where the file does not say it.
+
+
+@pytest.mark.parametrize("kind", [int, str], ids=["numbers", "names"])
+def test_the_split_of_a_user_depends_on_the_seed_and_not_on_what_other_users_have(kind: type) -> None:
+    def split(first: int, seed: int = 0) -> np.ndarray:
+        users = np.repeat(np.arange(50), [first, *[10] * 49])
+        return fifth_of_each(users.astype(kind), seed=seed)[first:]
+
+    np.testing.assert_array_equal(split(10), split(11))
+    assert (split(10) != split(10, seed=1)).any()
+    without = fifth_of_each(np.repeat(np.arange(1, 50), 10).astype(kind), seed=0)
+    np.testing.assert_array_equal(split(10), without)
+
+
+def test_places_among_names_are_drawn_for_as_the_names() -> None:
+    users = np.random.default_rng(0).integers(0, 3, 60)
+    for names in (["ann", "bob", "cat"], [-3, 7, 2**63 - 1]):
+        expected = fifth_of_each(np.array(names)[users], seed=0)
+        np.testing.assert_array_equal(fifth_of_each(users, seed=0, names=names), expected)
+
+
+def test_the_split_chooses_every_place_of_a_user_as_often() -> None:
+    chosen = fifth_of_each(np.repeat(np.arange(20_000), 10), seed=0).reshape(-1, 10)
+    assert (chosen.sum(axis=1) == 2).all()
+    assert np.abs(chosen.mean(axis=0) - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 20_000)
+    pairs = chosen.T.astype(float) @ chosen / 20_000  # of ten places two: each pair once in 45
+    off = pairs[~np.eye(10, dtype=bool)]
+    assert np.abs(off - 1 / 45).max() < 5 * np.sqrt(1 / 45 / 20_000)
+    neighbours = (chosen[1:] & chosen[:-1]).mean()  # of one user and the next
+    assert abs(neighbours - 0.04) < 5 * np.sqrt(0.04 / 200_000)
+
+
+def npz(path: Path, users: list[str]) -> Dataset:
+    held = [(user, row) for user in users for row in range(20)]
+    x = np.array([[row] for _, row in held], float)
+    return load("by_user_npz", path=save(path, x=x, y=np.zeros(len(x), int), user=[u for u, _ in held]))
+
+
+def csv(path: Path, users: list[str]) -> Dataset:
+    (path / "t.csv").write_text(
+        "user,x,label\n" + "".join(f"{u},{row},0\n" for u in users for row in range(20))
+    )
+    return load("by_user_csv", path=str(path / "t.csv"))
+
+
+def jsonl(path: Path, users: list[str]) -> Dataset:
+    lines = [json.dumps({"user": user, "text": chr(97 + row)}) for user in users for row in range(20)]
+    (path / "t.jsonl").write_text("\n".join(lines))
+    return load("by_user_text", path=str(path / "t.jsonl"), level="characters", length=2)
+
+
+def hub(path: Path, users: list[str]) -> Dataset:
+    lines = [f"{user},{'x' * 80},{chr(97 + row)}" for user in users for row in range(20)]
+    (path / "shakespeare.csv").write_text("\n".join(["character_id,x,y", *lines]))
+    return load("shakespeare", path=str(path))
+
+
+@pytest.mark.parametrize("door", [npz, csv, jsonl, hub])
+def test_what_a_user_trains_on_does_not_depend_on_who_else_is_in_the_file(
+    tmp_path: Path, door: Callable[[Path, list[str]], Dataset]
+) -> None:
+    with_ann, without = door(tmp_path, ["ann", "bob", "cat"]), door(tmp_path, ["bob", "cat"])
+    for held, alone in zip(with_ann.clients[1:], without.clients, strict=True):
+        assert len(held) == 16
+        np.testing.assert_array_equal(held.x, alone.x)
+        np.testing.assert_array_equal(held.y, alone.y)
+
+
+# How much of a data set is used: the first examples of a user, users that are cut, part of the test set.
+
+
+@pytest.mark.parametrize(
+    ("limits", "unit"),
+    [
+        ({"max_examples_per_user": 2}, "one user = one client, with at most the user's first 2 examples"),
+        (
+            {"examples_per_client": 2},
+            "one user cut into clients of at most 2 examples: the unit of privacy is the cut client, not the user",
+        ),
+        (
+            {"max_examples_per_user": 3, "examples_per_client": 2},
+            "one user, of whose examples at most the first 3 are used, cut into clients of at most 2 examples (at most 2 of "
+            "one user): the unit of privacy is the cut client, not the user",
+        ),
+    ],
+)
+def test_users_are_capped_first_and_then_cut(tmp_path: Path, limits: dict[str, int], unit: str) -> None:
+    path = save(tmp_path, **arrays())
+    dataset = load("by_user_npz", path=path, **limits)  # type: ignore[arg-type]
+    cap, piece = limits.get("max_examples_per_user", 99), limits.get("examples_per_client", 99)
+    whole = [own[:cap] for own in rows(load("by_user_npz", path=path))]
+    assert rows(dataset) == [own[i : i + piece] for own in whole for i in range(0, len(own), piece)]
+    assert dataset.unit == unit
+
+
+def test_a_test_set_is_cut_to_a_public_draw_that_a_larger_one_contains(tmp_path: Path) -> None:
+    path = save(tmp_path, **arrays(200) | {"split": np.arange(200) >= 160})
+    few, more, whole = (
+        load("by_user_npz", path=path, max_test_examples=count).test.x[:, 0, 0].tolist()
+        for count in (5, 20, 99)
+    )
+    assert (len(few), len(more), len(whole)) == (5, 20, 40)
+    assert set(few) < set(more) < set(whole)
+    assert few != whole[:5]  # not the beginning of the file, which may hold one user alone
+    assert few == sorted(few)
+
+
+def test_a_loader_of_ones_own_is_limited_too_and_its_clients_are_others() -> None:
+    whole, three, again, two = (load("own_loaders:load", max_examples_per_user=n) for n in (None, 3, 3, 2))
+    assert [client.y.tolist() for client in three.clients] == [[0, 1, 2]] * 3
+    keys = [digest_clients(one.clients, KEY) for one in (whole, three, again, two)]
+    assert (len(set(keys)), keys[1]) == (3, keys[2])
+    assert three.unit.endswith("= one client, with at most the first 3 examples of each")
+    people = load("own_loaders:load_of_people", max_examples_per_user=4, examples_per_client=3)
+    assert [client.y.tolist() for client in people.clients] == [[0, 1, 2], [3], [1, 2]]
+    assert people.unit.endswith(
+        "(at most 2 of one child): the unit of privacy is the cut client, not the child"
+    )
+
+
+def test_limits_that_cannot_be_are_refused() -> None:
+    with pytest.raises(SettingError, match=r"cuts its users itself; let it take max_examples_per_user too"):
+        load("own_loaders:load_cutting", max_examples_per_user=3, examples_per_client=2)
+    dataset = load("own_loaders:load_capping", max_examples_per_user=3, examples_per_client=2)
+    assert [len(client) for client in dataset.clients] == [4, 4, 4]  # the loader's affair
+    for name in ("digits", "own_loaders:load"):
+        with pytest.raises(
+            SettingError, match=r"^examples_per_client is 2, but the clients of dataset .* cannot be cut"
+        ):
+            load(name, examples_per_client=2)
+    for key in ("max_examples_per_user", "examples_per_client", "max_test_examples"):
+        with pytest.raises(SettingError, match=rf"^{key} is 0; it must be a whole number of at least 1"):
+            limited(own_loaders.load(), **{key: 0})  # type: ignore[arg-type]
+
+
+def test_a_made_up_client_is_a_function_of_the_seed_and_its_number_alone() -> None:
+    few, many = load("synthetic", clients=5), load("synthetic", clients=10**9)
+    np.testing.assert_array_equal(few.clients[3].x, many.clients[3].x)
+    np.testing.assert_array_equal(many.clients[999_999_999].x, many.clients[999_999_999].x)
+    assert all((few.clients[i].x != few.clients[j].x).all() for i in range(5) for j in range(i))
+    assert (load("synthetic", clients=5, seed=1).clients[3].x != few.clients[3].x).all()
+    for wrong, sentence in (
+        ({"clients": 10**9 + 1}, "at most 1,000,000,000"),
+        ({"features": 0}, r"^features is 0"),
+        ({"shift": -1.0}, r"^shift is -1"),
+    ):
+        with pytest.raises(SettingError, match=sentence):
+            load("synthetic", **wrong)  # type: ignore[arg-type]
+
+
+def test_made_up_points_are_around_the_centre_of_their_class_moved_for_the_client() -> None:
+    given: dict[str, Any] = {
+        "clients": 1,
+        "examples_per_client": 20_000,
+        "classes": 2,
+        "features": 3,
+        "shift": 5.0,
+    }
+    dataset = load("synthetic", **given)
+    client = dataset.clients[0]
+    centres = np.array([client.x[client.y == label].mean(axis=0) for label in range(2)])
+    true = dataset.clients.held.centres  # type: ignore[attr-defined]
+    # Means of 10,000 points with standard deviation 1: 0.06 is six of theirs.
+    np.testing.assert_allclose(centres[1] - centres[0], true[1] - true[0], atol=0.06)
+    assert np.linalg.norm(centres[0] - true[0]) > 1
+    assert client.x.std(axis=0) == pytest.approx(np.sqrt(1 + true.std(axis=0) ** 2), abs=0.05)

@@ -1,24 +1,31 @@
-"""Tables of one's own: the same rows as CSV, parquet and a Hugging Face data set give the same clients."""
+"""Tables of one's own: the same rows as CSV, parquet and a Hugging Face data set give the same clients, or the same sentence."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from client.data import load
+import small_files
+from client.data import Dataset, load
 from fedmf.errors import DataError, SettingError
-from own_tables import (
-    Rows,
-    in_every_form,
-    opened,
-    places,
-    rows,
-)
+from own_tables import Rows, in_every_form, opened, places, rows, saved_with_class_names
+
+COUNT = len(small_files.USERS) * small_files.ROWS
+ZERO_ONE = [0, 1] * 6
+
+
+def assert_fails_alone(dataset: Dataset, client: int, sentence: str) -> None:
+    """Assert that one of three clients cannot be read, and the others can."""
+    assert len(dataset.clients) == 3
+    assert min(len(dataset.clients[other]) for other in {0, 1, 2} - {client}) > 0
+    with pytest.raises(DataError, match=sentence):
+        dataset.clients[client]
 
 
 @in_every_form
@@ -30,134 +37,184 @@ def test_clients_are_the_users_of_the_training_rows_in_the_order_of_their_names(
     assert dataset.clients[1].x.tolist() == [[1, 0.25], [4, 1.0], [7, 1.75]]
     assert dataset.clients[1].y.tolist() == [1, 0, 1]
     assert (dataset.clients[0].x.dtype, dataset.clients[0].y.dtype) == (np.float32, np.int64)
-    assert dataset.test.x[:, 0].tolist() == [9, 10, 11]
-    assert dataset.test.y.tolist() == [1, 0, 1]
+    assert (dataset.test.x[:, 0].tolist(), dataset.test.y.tolist()) == ([9, 10, 11], [1, 0, 1])
     assert (dataset.input_shape, dataset.classes, dataset.unit) == ((2,), 2, "one user = one client")
-    assert [sentence[:40] for sentence in dataset.uncovered] == [
-        "3 of 3 users of the test split also train"[:40]
-    ]
+    assert [sentence[:26] for sentence in dataset.uncovered] == ["3 of 3 users of the test s"]
 
 
 @in_every_form
 def test_columns_have_the_names_that_one_gives_them(tmp_path: Path, form: str) -> None:
     table = {f"my_{name}": values for name, values in rows().items()}
-    names = {
-        "user": "my_user",
-        "label": "my_label",
-        "split": "my_split",
-        "features": ["my_height", "my_place"],
-    }
-    dataset = opened(tmp_path, form, table, **names)
+    names = {"user": "my_user", "label": "my_label", "split": "my_split"}
+    dataset = opened(tmp_path, form, table, **names, features=["my_height", "my_place"])
     assert dataset.clients[0].x[:, 1].tolist() == [2, 5, 8]
     assert len(dataset.test) == 3
+    del table["my_split"]
+    table = {name.removeprefix("my_"): [*values, *values] for name, values in table.items()}
+    whole = opened(
+        tmp_path, form, table | {"user": ["7", "007", "7.0"] * 8}, examples_per_client=5, classes=2
+    )
+    assert [len(client) for client in whole.clients] == [5, 2] * 3  # a fifth of eight is one
+    assert "not the user" in whole.unit
 
 
-@in_every_form
-def test_without_a_split_a_fifth_of_each_user_is_the_test_set(tmp_path: Path, form: str) -> None:
-    table = rows(30)
-    del table["split"]
-    dataset = opened(tmp_path, form, table, examples_per_client=5)
-    assert ([len(client) for client in dataset.clients], len(dataset.test)) == ([5, 3] * 3, 6)
-    assert "not the user" in dataset.unit
-
-
-@in_every_form
-def test_users_that_differ_as_texts_stay_different_users(tmp_path: Path, form: str) -> None:
-    table = rows() | {"user": ["7", "007", "7.0"] * 4}
-    assert len(opened(tmp_path, form, table).clients) == 3
-
-
-@pytest.mark.parametrize("form", ["parquet", "hub"])
-def test_users_may_be_whole_numbers_and_then_count_in_their_order(tmp_path: Path, form: str) -> None:
-    assert places(opened(tmp_path, form, rows() | {"user": [10, 9, 10**12] * 4}))[:2] == [
-        [1, 4, 7],
-        [0, 3, 6],
-    ]
-
-
-def test_an_empty_number_is_no_number_and_concerns_its_user_alone(tmp_path: Path) -> None:
-    table = rows()
-    table["height"][1] = None
-    dataset = opened(tmp_path, "csv", table)
-    assert len(dataset.clients[0]) == len(dataset.clients[2]) == 3
-    with pytest.raises(DataError, match="client 1 of dataset by_user_csv holds inputs that are not finite"):
-        dataset.clients[1]
-    table["height"][11] = None
-    with pytest.raises(DataError, match=r"test set .* not finite"):
-        opened(tmp_path, "csv", table)
+def test_users_may_be_whole_numbers_and_then_count_in_their_order(tmp_path: Path) -> None:
+    dataset = opened(tmp_path, "parquet", rows() | {"user": [10, 9, 10**12] * 4})
+    assert places(dataset)[:2] == [[1, 4, 7], [0, 3, 6]]
+    table = rows() | {"small": pyarrow.array(range(12), pyarrow.uint8()), "yes": [True, False] * 6}
+    dataset = opened(tmp_path, "parquet", table, features=["small", "yes", "height"])
+    assert dataset.clients[1].x.tolist() == [[1, 0, 0.25], [4, 1, 1.0], [7, 0, 1.75]]
 
 
 @pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize("odd", ["-", "yes", "1,5", "1e"])
+@pytest.mark.parametrize("odd", ["-", "yes", "1,5", "1e", None])
 def test_a_cell_of_a_csv_that_is_no_number_concerns_its_user_alone(
-    tmp_path: Path, odd: str, named: bool
+    tmp_path: Path, odd: str | None, named: bool
 ) -> None:
-    """Wherever it stands: in the first rows, from which types are inferred, or far behind them."""
     table = rows() | {"height": [0.1 * n for n in range(12)]}
     settings = {"features": ["place", "height"]} if named else {}
     whole = opened(tmp_path, "csv", table, **settings)
-    for row in (1, 4):
-        held = [odd if n == row else f" {value:.17g}" for n, value in enumerate(table["height"])]
-        dataset = opened(tmp_path, "csv", table | {"height": held}, **settings)
-        for client in (0, 2):
-            assert dataset.clients[client].x.tolist() == whole.clients[client].x.tolist()
-        with pytest.raises(DataError, match=r"client 1 .* inputs that are not finite"):
-            dataset.clients[1]
-    held = [odd if n == 11 else str(n) for n in range(12)]
+    held: list[Any] = [f" {value:.17g}" for value in table["height"]]
+    dataset = opened(tmp_path, "csv", table | {"height": [*held[:4], odd, *held[5:]]}, **settings)
+    assert_fails_alone(dataset, 1, r"client 1 .* inputs that are not finite")
+    for client in (0, 2):
+        assert dataset.clients[client].x.tolist() == whole.clients[client].x.tolist()
     with pytest.raises(
-        DataError, match=r"'height' of .* holds something else in row 12, a test row"
+        DataError, match=r"something else in row 12, a test row|test set .* not finite"
     ) as raised:
-        opened(tmp_path, "csv", table | {"height": held}, **settings)
-    assert repr(odd) not in str(raised.value)
+        opened(tmp_path, "csv", table | {"height": [*held[:11], odd]}, **settings)
+    assert odd is None or repr(odd) not in str(raised.value)
 
 
 @pytest.mark.parametrize(("first", "last"), [("", ""), ("1", "-"), ("-", "1"), ("", "-")])
 def test_what_a_column_of_a_csv_is_does_not_depend_on_its_first_megabyte(
     tmp_path: Path, first: str, last: str
 ) -> None:
-    """Arrow infers types from there: numbers, texts or nothing in it may be followed by anything."""
-    end = [f"bob,{n}.5,1,{n % 2}" for n in range(4)]
+    """And true and false are one and zero, whatever else a column holds."""
+    end = [f"bob,{['True', n][n > 0]},1,{n % 2}" for n in range(4)]
     lines = ["user,height,label,split", *[f"ann,{first},0,0"] * 200_000, f"ann,{last},0,0", *end]
     (tmp_path / "data.csv").write_text("\n".join(lines))
     dataset = load("by_user_csv", path=str(tmp_path / "data.csv"))
-    assert dataset.clients[1].x.tolist() == [[0.5], [2.5]]
+    assert dataset.clients[1].x.tolist() == [[1], [2]]
     with pytest.raises(DataError, match="client 0"):
         dataset.clients[0]
 
 
-def test_true_and_false_of_a_csv_are_one_and_zero_whatever_else_the_column_holds(tmp_path: Path) -> None:
-    table = rows() | {"height": ["5", "True", *["false", "true"] * 5]}
-    dataset = opened(tmp_path, "csv", table)
-    assert dataset.clients[0].x[:, 1].tolist() == [0, 1, 0]
-    assert dataset.clients[1].x[:, 1].tolist() == [1, 0, 1]
-    assert dataset.test.x[:, 1].tolist() == [1, 0, 1]
-    assert dataset.clients[2].x[:, 1].tolist()[0] == 5
-
-
-def test_features_are_taken_as_they_are(tmp_path: Path) -> None:
-    """Neither a mean nor a range of the training users is used."""
-    table = rows() | {"small": pyarrow.array(range(12), pyarrow.uint8()), "yes": [True, False] * 6}
-    dataset = opened(tmp_path, "parquet", table, features=["small", "yes", "height"])
-    assert dataset.clients[1].x.tolist() == [[1, 0, 0.25], [4, 1, 1.0], [7, 0, 1.75]]
-
-
 def test_csv_may_be_parted_by_tabs_over_several_files_with_quotes_and_line_breaks(tmp_path: Path) -> None:
+    """Arrow reads a megabyte at once, and a block must not end within quotes."""
     for number in range(2):
-        lines = [f'{user}\t"a\nb {number}"\t{int(n > 2)}' for n, user in enumerate("xyxy")]
+        lines = [f'{user}\t"a\n,b {number}"\t{int(n > 2)}' for n, user in enumerate("xyxy")] * 30_000
         (tmp_path / f"{number}.csv").write_text("\n".join(["user\tsaid\tsplit", *lines]) + "\n")
-    settings = {"delimiter": "\t", "text": "said", "vocabulary": str(tmp_path / "words")}
     (tmp_path / "words").write_text("a\nb\n")
+    settings = {"delimiter": "\t", "text": "said", "vocabulary": str(tmp_path / "words")}
     dataset = load("by_user_csv", path=str(tmp_path), **settings)  # type: ignore[arg-type]
-    assert ([len(client) for client in dataset.clients], len(dataset.test)) == ([4, 2], 2)
+    assert ([len(client) for client in dataset.clients], len(dataset.test)) == ([120_000, 60_000], 60_000)
+
+
+# Labels: numbers, names, and how many classes there are.
+
+
+@in_every_form
+def test_names_of_labels_become_numbers_by_the_public_list(tmp_path: Path, form: str) -> None:
+    table = rows() | {"label": ["dog", "cat", "cow"] * 4}
+    dataset = opened(tmp_path, form, table, labels=["cow", "dog", "cat", "hen"])
+    assert (dataset.classes, dataset.test.y.tolist()) == (4, [1, 2, 0])
+    assert dataset.clients[1].y.tolist() == [2, 2, 2]
+    assert not [sentence for sentence in dataset.uncovered if "names of the classes" in sentence]
+
+
+def test_names_without_a_list_are_an_uncovered_release_whether_or_not_a_user_has_another_name(
+    tmp_path: Path,
+) -> None:
+    """That the sentence stands must not tell that some training row has a name which no test row has."""
+    said = []
+    for first, names in (("cat", 2), ("ant", 3)):  # neighbours: a training row of bob
+        dataset = opened(tmp_path, "csv", rows() | {"label": [first, "dog", *["cat", "dog"] * 5]})
+        assert (dataset.classes, dataset.test.y.tolist()) == (names, [names - 1, names - 2, names - 1])
+        said.append(dataset.uncovered)
+    assert said[0] == said[1]
+    assert "names of the classes were collected from all rows" in said[0][0]
+    table = rows() | {"label": ["ant", "dog", *["cat", "dog"] * 5]}
+    for classes in (2, 3):  # then the names are those of the test rows, and nothing is collected
+        dataset = opened(tmp_path, "csv", table, classes=classes)
+        assert (dataset.classes, dataset.test.y.tolist(), len(dataset.uncovered)) == (classes, [1, 0, 1], 1)
+        assert_fails_alone(dataset, 2, "holds the label -1")
+    with pytest.raises(SettingError, match="classes is 1, but there are 2 names"):
+        opened(tmp_path, "csv", table, classes=1)
+
+
+@pytest.mark.parametrize(
+    ("form", "labels", "settings"),
+    [
+        ("csv", ["ant", *["dog", "cat"] * 5, "dog"], {"labels": ["cat", "dog"]}),
+        ("csv", ["", *["dog", "cat"] * 5, "dog"], {}),
+        ("csv", ["ant", *map(str, ZERO_ONE[1:])], {}),
+        ("csv", ["", *map(str, ZERO_ONE[1:])], {}),
+        ("csv", [str(10**20), *map(str, ZERO_ONE[1:])], {}),
+        ("parquet", [9, *ZERO_ONE[1:]], {"classes": 2}),
+        ("parquet", pyarrow.array([2**63, *ZERO_ONE[1:]], pyarrow.uint64()), {}),
+    ],
+)
+def test_a_training_row_with_none_of_the_classes_concerns_its_user_alone(
+    tmp_path: Path, form: str, labels: Any, settings: dict[str, Any]
+) -> None:
+    """What the labels are must not depend on one user's value."""
+    dataset = opened(tmp_path, form, rows() | {"label": labels}, **settings)
+    assert (dataset.classes, dataset.test.y.tolist()) == (2, [1, 0, 1])
+    assert_fails_alone(dataset, 2, "client 2 of dataset .* holds the label -1")
+
+
+@pytest.mark.parametrize("label", [10**13, 10**6, 2**63])
+def test_a_test_label_does_not_stand_for_a_million_classes_by_itself(tmp_path: Path, label: int) -> None:
+    column = pyarrow.array([*ZERO_ONE[:11], label], pyarrow.uint64())
+    for form in ("csv", "parquet"):
+        with pytest.raises(DataError, match=f"A test row .* the label {label}, .*Set classes"):
+            opened(tmp_path, form, rows() | {"label": column})
+    if label == 10**6:
+        assert opened(tmp_path, "parquet", rows() | {"label": column}, classes=label + 1).classes == label + 1
+
+
+def test_labels_of_a_csv_that_are_written_otherwise_are_the_same_classes(tmp_path: Path) -> None:
+    numbers = opened(tmp_path, "csv", rows() | {"label": ["1", "+1", "1.0", " 2", "0", "2 "] * 2})
+    assert (numbers.classes, numbers.test.y.tolist()) == (3, [2, 0, 2])
+    assert [client.y.tolist() for client in numbers.clients] == [[1, 2, 1], [1, 0, 1], [1, 2, 1]]
+    for settings in ({}, {"labels": ["cat ", "dog"]}):
+        names = opened(tmp_path, "csv", rows() | {"label": ["cat", " dog", "cat "] * 4}, **settings)
+        assert (names.classes, names.test.y.tolist()) == (2, [0, 1, 0])
+    listed = opened(tmp_path, "csv", rows() | {"label": ["01", "02"] * 6}, labels=["02", "01"])
+    assert listed.test.y.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "numbers"),
+    [
+        (None, None, [0, 1, 2]),
+        (["no", "yes", "unsure"], None, [0, 1, 2]),
+        (["unsure", "no", "yes", "later"], 5, [1, 2, 0]),
+        (None, 4, [0, 1, 2]),
+    ],
+)
+def test_the_class_names_that_a_saved_data_set_declares_may_be_given_as_labels(
+    tmp_path: Path, labels: list[str] | None, classes: int | None, numbers: list[int]
+) -> None:
+    path = saved_with_class_names(tmp_path, [-1, *[1, 2, 0] * 3, 1, 2])  # bob's first has no name
+    dataset = load("by_user_hub", path=path, labels=labels, classes=classes)
+    assert dataset.test.y.tolist() == [numbers[0], numbers[1], numbers[2]]
+    assert dataset.classes == (classes or len(labels or "abc"))
+    assert dataset.public.labels == tuple(labels or ["no", "yes", "unsure"])
+    assert not [sentence for sentence in dataset.uncovered if "names of the classes" in sentence]
+    assert_fails_alone(dataset, 2, "client 2 .* holds the label -1")
+    with pytest.raises(SettingError, match=r"classes is 2, but there are [34] names"):
+        load("by_user_hub", path=path, labels=labels, classes=2)
+
+
+# Texts.
 
 
 @in_every_form
 def test_texts_are_those_of_by_user_text(tmp_path: Path, form: str) -> None:
-    table = {
-        "user": ["ann", "bob"] * 3,
-        "said": ["To be, or", "not", "it is", "what", "that", "is"],
-        "split": [0, 0, 0, 0, 1, 1],
-    }
+    said = ["To be, or", "not", "it is", "what", "that", "is"]
+    table = {"user": ["ann", "bob"] * 3, "said": said, "split": [0, 0, 0, 0, 1, 1]}
     lines = [json.dumps({"user": u, "text": t, "split": s}) for u, t, s in zip(*table.values(), strict=True)]
     (tmp_path / "lines.jsonl").write_text("\n".join(lines))
     for settings in ({"vocabulary_size": 5, "length": 3}, {"level": "characters"}):
@@ -175,42 +232,187 @@ def test_texts_are_those_of_by_user_text(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", ["parquet", "hub"])
 @pytest.mark.parametrize("empty", [None, ["to", None]])
-def test_an_empty_text_concerns_its_user_alone_and_a_test_row_must_have_one(
+def test_an_empty_text_concerns_its_user_alone_and_tokens_are_compared_in_lower_case(
     tmp_path: Path, form: str, empty: list[str | None] | None
 ) -> None:
-    said = [["To", "be"], ["or"], ["not"], ["it"], ["to"], ["be"]]
+    (tmp_path / "words").write_text("to\nbe\n")
+    said: list[Any] = [["To", "be"], ["or"], ["TO"], ["it"], ["Be"], ["TO"]]
     table: Rows = {"user": ["ann", "bob"] * 3, "said": said, "split": [0, 0, 0, 0, 1, 1]}
-    said[1] = empty  # type: ignore[call-overload]
-    dataset = opened(tmp_path, form, table, text="said", length=3)
-    assert len(dataset.clients[0]) == 2
+    given = {"text": "said", "vocabulary": str(tmp_path / "words"), "length": 2}
+    said[1] = empty
+    dataset = opened(tmp_path, form, table, **given)
+    assert dataset.clients[0].y.tolist() == [[4, 5], [3, -100], [4, 3]]
+    assert dataset.test.y.tolist() == [[5, 3], [4, 3]]
     with pytest.raises(DataError, match=r"client 1 .* holds the token -1"):
         dataset.clients[1]
-    said[5] = empty  # type: ignore[call-overload]
+    said[5] = empty
     (tmp_path / "again").mkdir()
     with pytest.raises(DataError, match=r"Row 6 of .*again/data\..* is a test row and holds no text"):
-        opened(tmp_path / "again", form, table, text="said", length=3)
+        opened(tmp_path / "again", form, table, **given)
 
 
-@pytest.mark.parametrize("kind", [pyarrow.list_(pyarrow.string()), pyarrow.struct([("t", pyarrow.string())])])
-def test_lists_of_what_is_no_token_are_refused_by_the_schema(tmp_path: Path, kind: Any) -> None:
-    column = pyarrow.array([None] * 12, pyarrow.list_(kind))
-    with pytest.raises(DataError, match=r"'said' of .* is list<.*; it must hold texts, or lists of tokens"):
-        opened(tmp_path, "parquet", rows() | {"said": column}, text="said")
+def spoilt(values: list[str], row: int) -> pyarrow.Array:
+    """Return an array of texts in which the one in `row` is not UTF-8."""
+    held = [b"\xff" if n == row else value.encode() for n, value in enumerate(values)]
+    return pyarrow.array(held, pyarrow.binary()).view(pyarrow.string())
+
+
+def text_column(kind: str, row: int) -> pyarrow.Array:
+    texts = spoilt([small_files.LINE] * COUNT, row)
+    if kind == "tokens":
+        return pyarrow.ListArray.from_arrays(pyarrow.array(range(COUNT + 1), pyarrow.int32()), texts)
+    if kind == "dictionary":
+        places = pyarrow.array([int(n == row) for n in range(COUNT)], pyarrow.int32())
+        return pyarrow.DictionaryArray.from_arrays(places, pyarrow.concat_arrays([texts[row - 1 : row + 1]]))
+    return texts
+
+
+@pytest.mark.parametrize("kind", ["text", "tokens", "dictionary"])
+def test_a_training_text_that_is_no_utf8_concerns_its_user_alone(tmp_path: Path, kind: str) -> None:
+    path = small_files.own_parquet(tmp_path / "data.parquet", said=text_column(kind, 6))
+    given: dict[str, Any] = {"path": str(path), "text": "said", "level": "characters"}
+    assert_fails_alone(load("by_user_parquet", **given), 1, "could not be read")
+    small_files.own_parquet(path, said=text_column(kind, 5))
+    with pytest.raises(DataError, match=r"Row 6 of .* is a test row and holds no text"):
+        load("by_user_parquet", **given)
+
+
+def test_a_training_label_that_is_no_utf8_concerns_its_user_alone_and_the_path_of_a_picture_nobody(
+    tmp_path: Path,
+) -> None:
+    names = [("no", "yes", "unsure")[label] for label in small_files.table()["label"]]
+    path = small_files.own_parquet(tmp_path / "data.parquet", label=spoilt(names, 6))
+    given: dict[str, Any] = {"features": ["x0"], "labels": ["no", "yes", "unsure"]}
+    assert_fails_alone(load("by_user_parquet", path=str(path), **given), 1, "could not be read")
+    held = pyarrow.array([small_files.png()["bytes"]] * COUNT, pyarrow.binary())
+    column = pyarrow.StructArray.from_arrays([held, spoilt(["a.png"] * COUNT, 6)], ["bytes", "path"])
+    path = small_files.own_parquet(tmp_path / "data.parquet", picture=column)
+    dataset = load("by_user_parquet", path=str(path), image="picture")
+    assert [len(client) for client in dataset.clients] == [5, 5, 5]
+
+
+# What cannot be used is answered with a sentence.
 
 
 @in_every_form
-@pytest.mark.parametrize("given", [[1, 2], "xy", 5])
-@pytest.mark.parametrize("key", ["labels", "features"])
-def test_what_is_no_list_of_names_is_refused(tmp_path: Path, form: str, key: str, given: Any) -> None:
-    with pytest.raises(SettingError, match=f"{key} is .*; it must be a list of names"):
-        opened(tmp_path, form, rows(), **{key: given})
+@pytest.mark.parametrize(
+    ("change", "settings", "sentence"),
+    [
+        ({}, {"user": "writer"}, "no column 'writer'; (it has user, place, height, label, split: set user|set user to one of the 5)"),
+        ({}, {"label": "class"}, "no column 'class'; (it has user, .*: )?set label to one of"),
+        ({}, {"features": ["weight"]}, "no column 'weight'; .*set features"),
+        ({}, {"text": "said"}, "no column 'said'; .*set text"),
+        ({}, {"split": "part"}, "no column 'part'; .*set split"),
+        ({"user": [None, "a", "b"] * 4}, {}, r"is empty in 4 of 12 rows|names no user in 4 of 12 rows"),
+        ({"user": ["", "a", "b"] * 4}, {}, "names no user in 4 of 12 rows; every example must belong"),
+        ({"label": [0] * 11 + [None]}, {}, "'label' of .* is empty, or not UTF-8, in row 12, a test row"),
+        ({"label": [0] * 11 + [-1]}, {}, "the label -1; labels count from 0"),
+        ({"label": [0] * 11 + [5]}, {"classes": 5}, "the label 5 but there are 5 classes, as the setting says"),
+        ({"label": ["a"] * 11 + ["b"]}, {"labels": ["a", "c"]}, r"'label' of .* holds in row 12, a test row, what labels=\[a, c\] lacks"),
+        ({"split": [2] * 12}, {}, "'split' of .* holds neither in row 1; it must hold 0 or train, 1 or test"),
+        ({"split": ["train"] * 12}, {}, "no test example; mark some with 1 in the split column, or leave the split out"),
+        ({"split": [1] * 12}, {}, "no training example; mark some with 0"),
+        ({"note": ["ink"] * 12}, {}, "'note' of .*, no number; name the columns of the inputs in features"),
+        ({"note": ["ink"] * 12}, {"features": ["note"]}, "'note' .* it must hold numbers"),
+        ({}, {"features": ["place", "user"]}, "features holds 'user', which is the column of user"),
+        ({"mine": [0] * 12}, {"label": "mine", "features": ["mine"]}, "features holds 'mine', which is the column of label"),
+        ({"Label ": [0] * 12}, {}, "has a column 'Label ', which differs from 'label'"),
+        ({"said": ["a"] * 12}, {"text": "said", "classes": 3}, "classes is 3, but text is given"),
+        ({}, {"level": "words"}, "level is 'words', but text is not given"),
+        ({}, {"text": "said", "features": ["place"]}, "features and text are given; an input is one of them"),
+        ({}, {"features": ["place"], "labels": ["a", "a"]}, "must list the name of each class once"),
+        ({}, {"labels": "xy"}, "labels is 'xy'; it must be a list of names"),
+        ({}, {"features": [1, 2]}, "features is .1, 2.; it must be a list of names"),
+    ],
+)  # fmt: skip
+def test_a_table_that_cannot_be_used_says_what_would_be_right(
+    tmp_path: Path, form: str, change: dict[str, Any], settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises((DataError, SettingError), match=sentence):
+        opened(tmp_path, form, rows() | change, **settings)
 
 
-def test_tokens_of_a_table_are_compared_in_lower_case(tmp_path: Path) -> None:
-    (tmp_path / "words").write_text("to\nbe\n")
-    said = [["To", "be"], ["TO"], ["be"], ["to"], ["Be"], ["TO"]]
-    table: Rows = {"user": ["ann", "bob"] * 3, "said": said, "split": [0, 0, 0, 0, 1, 1]}
-    given = {"text": "said", "vocabulary": str(tmp_path / "words"), "length": 2}
-    dataset = opened(tmp_path, "parquet", table, **given)
-    assert dataset.clients[0].y.tolist() == [[4, 5], [3, -100], [5, 3]]
-    assert dataset.test.y.tolist() == [[5, 3], [4, 3]]
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"label": [0.5, 1.0] * 6}, "it must hold whole numbers or names"),
+        ({"user": [0.5, 1.0] * 6}, "it must name users by whole numbers or texts"),
+        ({"split": [[0]] * 12}, "'split' of .* is list.*; it must hold 0 or train, 1 or test"),
+        ({"split": [0.0] * 12}, "'split' of .* is double; it must hold 0 or train, 1 or test"),
+        ({"user": spoilt(["ann"] * 12, 1)}, "The column 'user' of .* cannot be read as a table"),
+        ({"label": spoilt(["ann"] * 12, 10)}, "'label' of .* is empty, or not UTF-8, in row 11, a test row"),
+        ({"place": [[["a"]]] * 12}, "'place' of .* is list.*, no number"),
+    ],
+)
+def test_columns_of_other_types_are_refused_by_the_schema(
+    tmp_path: Path, change: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(DataError, match=sentence):
+        opened(tmp_path, "parquet", rows() | change)
+
+
+@in_every_form
+@pytest.mark.parametrize("near", ["split ", "SPLIT"])
+@pytest.mark.parametrize("settings", [{}, {"features": ["place"]}, {"text": "said"}])
+def test_a_split_that_is_nearly_called_so_is_not_passed_over(
+    tmp_path: Path, form: str, near: str, settings: dict[str, Any]
+) -> None:
+    """Its test rows would train, and it would be an input."""
+    table = rows() | {"said": ["a"] * 12} if "text" in settings else rows()
+    table = {(near if name == "split" else name): values for name, values in table.items()}
+    with pytest.raises(DataError, match=f"has a column '{near}', which differs from 'split' in blanks or"):
+        opened(tmp_path, form, table, **settings)
+
+
+@in_every_form
+def test_a_file_that_is_missing_empty_or_something_else_is_a_sentence(tmp_path: Path, form: str) -> None:
+    with pytest.raises(DataError, match="nothing does not exist; path must name"):
+        load(f"by_user_{form}", path=str(tmp_path / "nothing"))
+    empty = tmp_path / "empty"
+    if form == "hub":
+        empty.mkdir()
+        (empty / "state.json").write_bytes(b"\x00\xff")
+    else:
+        empty.write_bytes(b"\x00\xff\xfe\x80" * 9 if form == "parquet" else b"")
+        (tmp_path / "folder").mkdir()
+        with pytest.raises(DataError, match=r"The data folder .* holds no .* file; path must name a"):
+            load(f"by_user_{form}", path=str(tmp_path / "folder"))
+    with pytest.raises(DataError, match="empty cannot be read as"):
+        load(f"by_user_{form}", path=str(empty))
+    with pytest.raises(DataError, match=r"holds no rows|cannot be read as"):
+        opened(tmp_path, form, {name: pyarrow.array([], "string") for name in ("user", "label")})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("user,label,x\n1,2\n", "cannot be read as CSV .*Expected 3 columns"),
+        ("user,user,x\n1,2,3\n", "names its columns 1 and 2 alike"),
+        ("user,label,x\n" + "1,0,2\n" * 400_000 + "1,0\n", "cannot be read as CSV .*Expected 3 columns"),
+        ("user,label,\xff\n1,0,1\n", "cannot be read as CSV"),
+        ("user,label,x\n\xff,0,1\n", "cannot be read as CSV"),
+    ],
+)
+def test_broken_csv_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "data.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=sentence):
+        load("by_user_csv", path=str(tmp_path / "data.csv"))
+
+
+def test_files_of_a_folder_must_agree_and_a_dictionary_of_splits_must_have_train_and_test(
+    tmp_path: Path,
+) -> None:
+    for number, name in enumerate(("a", "b")):
+        pyarrow.parquet.write_table(pyarrow.table({name: [1]}), tmp_path / f"{number}.parquet")
+    with pytest.raises(DataError, match=r"cannot be read as parquet|has no column 'user'"):
+        load("by_user_parquet", path=str(tmp_path))
+    part = datasets.Dataset.from_dict(rows())
+    datasets.DatasetDict({"train": part, "validation": part}).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(DataError, match="splits train, validation but no test"):
+        load("by_user_hub", path=str(tmp_path / "saved"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"/file is no folder; path must name the folder that save_to_disk"):
+        load("by_user_hub", path=str(tmp_path / "file"))
+    datasets.DatasetDict({"train": part, "test": part.select([])}).save_to_disk(str(tmp_path / "none"))
+    with pytest.raises(DataError, match=r"none.* no test example|none cannot be read"):
+        load("by_user_hub", path=str(tmp_path / "none"))

@@ -1,39 +1,59 @@
-"""Text: the vocabulary, the windows, and files of JSON lines."""
+"""Texts: the vocabulary, the windows, files of JSON lines, and what is valid JSON but no value that can be used."""
 
 import bz2
 import gzip
 import json
 import lzma
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+import small_files
 from client.data import IGNORED_TARGET, load
-from client.data.text import BOS, EOS, OOV, PAD, Vocabulary, most_frequent, read_words, windows
+from client.data.reading import DEEPEST, read_json
+from client.data.text import (
+    BOS,
+    EOS,
+    OOV,
+    PAD,
+    Vocabulary,
+    most_frequent,
+    read_characters,
+    read_words,
+    windows,
+)
 from fedmf.errors import DataError, SettingError
 
-LINES = [
+LINES: list[dict[str, Any]] = [
     {"user": "ann", "text": "the cat sat"},
     {"user": "bob", "tokens": "the dog ran"},
     {"user": "ann", "tokens": ["the", "cat", "slept"]},
     {"user": "bob", "text": "A dog!"},
 ]
+TEST = {"user": "eve", "split": 1}
+PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+DEEP = "[" * 100_000 + "]" * 100_000
+LONG = "9" * 5000
 
 
-def write(path: Path, lines: list[dict[str, object]]) -> str:
-    """Write JSON lines, compressed when the name says so."""
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    packers = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
-    path.write_bytes(packers.get(path.suffix, bytes)(text.encode()))
+def write(path: Path, *lines: dict[str, Any], split: bool = True) -> str:
+    """Write JSON lines, compressed when the name says so; ann's, for training, unless they say otherwise."""
+    full = [({"user": "ann", "split": 0} if split else {}) | line for line in lines]
+    path.write_bytes(
+        PACKERS.get(path.suffix, bytes)("".join(json.dumps(line) + "\n" for line in full).encode())
+    )
     return str(path)
 
 
-@given(
-    st.lists(st.lists(st.integers(4, 99), max_size=9), min_size=1, max_size=5),
-    st.integers(1, 6),
-)
+def words(folder: Path, text: str) -> str:
+    (folder / "words.txt").write_text(text, encoding="utf-8")
+    return str(folder / "words.txt")
+
+
+@given(st.lists(st.lists(st.integers(4, 99), max_size=9), min_size=1, max_size=5), st.integers(1, 6))
 def test_windows_ask_for_every_token_and_the_end_exactly_once(
     sentences: list[list[int]], length: int
 ) -> None:
@@ -47,8 +67,7 @@ def test_windows_ask_for_every_token_and_the_end_exactly_once(
 
 
 def test_truncation_keeps_the_first_window_of_each_sentence() -> None:
-    sentences = [np.arange(4, 12), np.arange(4, 6)]
-    x, y, owner = windows(sentences, 3, truncate=True)
+    x, y, owner = windows([np.arange(4, 12), np.arange(4, 6)], 3, truncate=True)
     assert x.tolist() == [[BOS, 4, 5], [BOS, 4, 5]]
     assert y.tolist() == [[4, 5, 6], [4, 5, EOS]]
     assert owner.tolist() == [0, 1]
@@ -59,31 +78,27 @@ def test_the_vocabulary_keeps_the_most_frequent_words_in_a_fixed_order() -> None
     assert Vocabulary(("a", "b")).encode(["b", "c", "a"]).tolist() == [5, OOV, 4]
 
 
-def test_a_public_vocabulary_leaves_nothing_uncovered_but_one_from_the_users_does(tmp_path: Path) -> None:
-    lines = [line | {"split": number // 3} for number, line in enumerate(LINES)]
-    path = write(tmp_path / "texts.jsonl", lines)
-    (tmp_path / "words.txt").write_text("the\ncat\ndog\n")
-    public = load("by_user_text", path=path, vocabulary=str(tmp_path / "words.txt"))
+def test_a_public_vocabulary_leaves_nothing_uncovered_but_one_from_the_training_lines_does(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "texts.jsonl", *({"split": int("cat" in str(line))} | line for line in LINES))
     learnt = load("by_user_text", path=path)
+    assert learnt.classes == 4 + len({"the", "dog", "ran", "a", "!"})  # none of the test lines'
+    assert any("uncovered release" in sentence for sentence in learnt.uncovered)
+    public = load("by_user_text", path=path, vocabulary=words(tmp_path, "the\ncat\ndog\n"))
     assert public.classes == 7
     assert not any("vocabulary" in sentence for sentence in public.uncovered)
-    assert any("uncovered release" in sentence for sentence in learnt.uncovered)
-
-
-def test_a_learnt_vocabulary_never_sees_the_test_lines(tmp_path: Path) -> None:
-    lines = [line | {"split": int("cat" in str(line))} for line in LINES]
-    dataset = load("by_user_text", path=write(tmp_path / "texts.jsonl", lines))
-    assert dataset.classes == 4 + len({"the", "dog", "ran", "a", "!"})
+    assert (
+        load("by_user_text", path=path, vocabulary=words(tmp_path, "the\ncat\n"), vocabulary_size=1).classes
+        == 5
+    )
 
 
 @pytest.mark.parametrize("name", ["texts.jsonl", "texts.jsonl.gz", "texts.jsonl.bz2", "texts.jsonl.xz"])
 def test_clients_are_the_users_with_all_their_lines(tmp_path: Path, name: str) -> None:
-    lines = [*LINES, {"user": "eve", "text": "the", "split": 1}]
-    lines = [{"split": 0} | line for line in lines]
-    (tmp_path / "words.txt").write_text("the\ncat\ndog\nran\n")
-    dataset = load(
-        "by_user_text", path=write(tmp_path / name, lines), vocabulary=str(tmp_path / "words.txt"), length=4
-    )
+    path = write(tmp_path / name, *LINES, TEST | {"text": "the"})
+    vocabulary = words(tmp_path, "the\ncat\ndog\nran\n")
+    dataset = load("by_user_text", path=path, vocabulary=vocabulary, length=4)
     assert [client.x.tolist() for client in dataset.clients] == [
         [[BOS, 4, 5, OOV], [BOS, 4, 5, OOV]],
         [[BOS, 4, 6, 7], [BOS, OOV, 6, OOV]],
@@ -95,11 +110,86 @@ def test_clients_are_the_users_with_all_their_lines(tmp_path: Path, name: str) -
 
 
 def test_characters_have_a_public_alphabet_and_longer_windows(tmp_path: Path) -> None:
-    lines = [{"user": "ann", "text": "x" * 100, "split": 0}, {"user": "bob", "text": "y\n", "split": 1}]
-    dataset = load("by_user_text", path=write(tmp_path / "texts.jsonl", lines), level="characters")
+    path = write(tmp_path / "texts.jsonl", {"text": "x" * 100}, TEST | {"text": "a caf\u00e9 in town\n"})
+    dataset = load("by_user_text", path=path, level="characters")
     assert (dataset.input_shape, dataset.classes, len(dataset.clients[0])) == ((80,), 100, 2)
-    assert OOV not in dataset.test.x
+    assert (np.asarray(dataset.test.y) == OOV).sum() == 1
+    assert dataset.notes[0].startswith("6.7% of the tokens of the test texts are not in printable ASCII")
     assert dataset.uncovered == ()
+    text = "Мой дядя самых честных правил"
+    path = write(tmp_path / "texts.jsonl", {"text": "Когда не в шутку занемог"}, TEST | {"text": text})
+    with pytest.raises(
+        DataError, match=r"86\.2% .* not in printable ASCII; set vocabulary to a public file with one char"
+    ):
+        load("by_user_text", path=path, level="characters")
+    alphabet = "абвгдежзиклмнопрстуфхцчшщыьэюяйМК "
+    public = words(tmp_path, "\n".join(alphabet) + "\n")
+    dataset = load("by_user_text", path=path, level="characters", vocabulary=public, vocabulary_size=2)
+    assert dataset.classes == len(alphabet) + 1 + 4  # the line break is always known, and none is cut off
+    assert "".join(alphabet[number - 4] for number in dataset.test.x[0] if number >= 4) == text
+    assert dataset.notes == (f"0.0% of the tokens of the test texts are not in the characters of {public}.",)
+
+
+def test_text_tokens_and_vocabulary_fold_case_alike(tmp_path: Path) -> None:
+    forms = ({"text": "The <URL> CAT"}, {"tokens": "The <URL> CAT"}, {"tokens": ["The", "<URL>", "CAT"]})
+    path = write(tmp_path / "texts.jsonl", *forms, TEST | {"text": "the"})
+    dataset = load("by_user_text", path=path, vocabulary=words(tmp_path, "The 9\nthe 8\n<URL> 7\nCat 5\n"))
+    text, string, listed = (row[row > BOS].tolist() for row in dataset.clients[0].x)
+    assert dataset.classes == 3 + 4  # The and the are one word
+    assert string == listed == [4, 5, 6]
+    assert (text[0], text[-1]) == (4, 6)  # a text is parted at the brackets too
+    learnt = load("by_user_text", path=path)
+    assert learnt.clients[0].x[1].tolist() == learnt.clients[0].x[2].tolist()
+    assert learnt.classes == len({"the", "<", "url", ">", "cat", "<url>"}) + 4
+
+
+def test_how_much_is_unknown_is_noted_warned_of_and_refused(tmp_path: Path) -> None:
+    vocabulary = words(tmp_path, "the\ncat\n")
+    for known, begin in ((4, "20.0% of"), (3, "Warning: 25.0% of")):
+        path = write(tmp_path / "texts.jsonl", {"text": "the"}, TEST | {"text": "cat " * known + "chat"})
+        assert load("by_user_text", path=path, vocabulary=vocabulary).notes[0].startswith(begin)
+    path = write(tmp_path / "texts.jsonl", {"text": "the"}, TEST | {"text": "le chat"})
+    with pytest.raises(
+        DataError, match=r"^100\.0% of the tokens .* set vocabulary to a public file of words of this"
+    ):
+        load("by_user_text", path=path, vocabulary=vocabulary)
+    path = write(tmp_path / "texts.jsonl", {"text": "the"}, TEST | {"text": ""})
+    with pytest.raises(DataError, match="no target that the accuracy counts"):
+        load("by_user_text", path=path, vocabulary=vocabulary)
+
+
+def test_a_list_of_counts_is_told_from_a_list_of_words(tmp_path: Path) -> None:
+    counted = read_words(words(tmp_path, "the 30\nto\t20\n<URL> 20\n7 3\nno count here\n"), 4)
+    assert (counted.tokens, counted.counted) == (("the", "to", "<URL>", "7"), True)
+    plain = read_words(words(tmp_path, "the\nto\n7\n"), 10)
+    assert (plain.tokens, plain.counted) == (("the", "to", "7"), False)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "the 30\nto 40\n",
+            r"Line 2 of .* has the count 40 after 30; the most frequent words must stand first",
+        ),
+        (
+            "the 30\nto\n",
+            r"Line 1 of .* is 'the 30'; each line must hold one token, or each a token and its count",
+        ),
+        ("a 3\nb 2\na 1\n", r"'a' occurs twice"),
+        ("a\n   \nb\n", r"line 2 is empty"),
+        ("", r"it is empty"),
+    ],
+)
+def test_what_is_no_vocabulary_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        read_words(words(tmp_path, text), 100)
+    with pytest.raises(
+        DataError, match=r"Line 2 of .* is 'bc'; level=characters needs one character on each line"
+    ):
+        read_characters(words(tmp_path, "a\nbc\n"))
+    with pytest.raises(SettingError, match="words, characters"):
+        load("by_user_text", path=write(tmp_path / "texts.jsonl", *LINES), level="letters")
 
 
 @pytest.mark.parametrize(
@@ -124,27 +214,41 @@ def test_a_malformed_line_is_named(tmp_path: Path, text: str, sentence: str) -> 
         load("by_user_text", path=str(tmp_path / "texts.jsonl"))
 
 
-def test_bad_vocabularies_are_refused(tmp_path: Path) -> None:
-    for text, sentence in (
-        ("", "it is empty"),
-        ("a\n\nb\n", "line 2 is empty"),
-        ("a\nb\na\n", "'a' occurs twice"),
-    ):
-        (tmp_path / "words.txt").write_text(text)
-        with pytest.raises(DataError, match=sentence):
-            read_words(tmp_path / "words.txt", 100)
-    with pytest.raises(SettingError, match="words, characters"):
-        load("by_user_text", path=write(tmp_path / "texts.jsonl", LINES), level="letters")
+@pytest.mark.parametrize(
+    "values",
+    [f'"text": {LONG}', f'"text": {DEEP}', f'"tokens": [{DEEP}]', f'"tokens": {{"a": {DEEP}}}', f'"tokens": -{LONG}'],
+)  # fmt: skip
+def test_a_line_of_json_that_python_does_not_read_concerns_its_user_alone(
+    tmp_path: Path, values: str
+) -> None:
+    given = small_files.settings("jsonl", tmp_path)
+    path = Path(given["path"])
+    lines = path.read_text().splitlines()
+    place = next(n for n, line in enumerate(lines) if '"bob"' in line)
+    lines[place] = f'{{"user": "bob", {values}, "split": 0}}'
+    path.write_text("\n".join(lines))
+    dataset = load(**given)
+    assert min(len(dataset.clients[0]), len(dataset.clients[2])) > 0
+    with pytest.raises(DataError, match="could not be read"):
+        dataset.clients[1]
+    path.write_text("\n".join(lines).replace(lines[place], lines[place].replace('"split": 0', '"split": 1')))
+    with pytest.raises(DataError, match=r"Row 7 .* is a test row and holds no text"):
+        load(**given)
 
 
-def test_test_texts_that_are_all_empty_are_refused_where_they_are_used(tmp_path: Path) -> None:
-    lines: list[dict[str, object]] = [
-        {"user": "a", "text": "the cat" if split == 0 or row else "", "split": split}
-        for split in (0, 1)
-        for row in range(2)
-    ]
-    public = load("by_user_text", path=write(tmp_path / "good.jsonl", lines)).public
-    lines[-1]["text"] = ""
-    with pytest.raises(DataError, match="no target that the accuracy counts"):
-        load("by_user_text", path=write(tmp_path / "empty.jsonl", lines))
-    load("by_user_text", path=str(tmp_path / "empty.jsonl"), public=public)
+@pytest.mark.parametrize("text", [DEEP[:-1], '{"a": ' + DEEP, "[" * 100_000, DEEP + "]"])
+def test_a_deep_text_that_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(DataError, match="x cannot be read as JSON"):
+        read_json(text, "x")
+
+
+def test_a_deep_text_keeps_all_that_is_above() -> None:
+    text = f'{{"a": "]}}\\"[", "b": [1, {DEEP}, "\\\\"], "c": {{"d": [{DEEP}, 2]}}}}'
+    value = read_json(text, "x")
+    assert (value["a"], value["b"][::2], value["c"]["d"][1]) == (']}"[', [1, "\\"], 2)
+    depth, inner = 0, value["b"][1]
+    while inner is not None:
+        depth, inner = depth + 1, inner[0] if inner else None
+    assert depth == DEEPEST - 2
+    numbers = read_json(f"[{LONG}, -{LONG}, 7, {'7' * 4000}]", "x")
+    assert numbers == [float("inf"), -float("inf"), 7, int("7" * 4000)]

@@ -7,20 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client.data import load
-from client.data.own import DEFAULTS, Dealer
+from client.data import Dataset, load
+from client.data.own import deal
 from client.settings import PARTITIONERS
-from fedmf.errors import SettingError
+from fedmf.errors import DataError, SettingError
 
 LABELS = np.repeat(np.arange(5), 40)
 USERS = np.arange(200) % 20
-ONES = np.ones((5, 4)).tolist()
 # What each needs besides its name, for ten clients.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "inner_dirichlet": {"partition_sizes": [20] * 10},
+    "dirichlet": {"alpha": 0.5},
+    "shards": {"num_shards_per_partition": 2},
+    "inner_dirichlet": {"alpha": 0.5, "partition_sizes": [20] * 10},
     "sizes": {"partition_sizes": [11, 29] * 5},
     "distribution": {
-        "distribution_array": ONES,
+        "distribution_array": np.ones((5, 4)).tolist(),
         "num_unique_labels_per_partition": 2,
         "preassigned_num_samples_per_label": 1,
     },
@@ -29,13 +30,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 CLIENTS = {"square": 4, "exponential": 4}  # of 200 rows the first of ten would get none
 
 
-def deal(
-    name: str, *, alpha: float = 0.5, seed: int = 0, clients: int | None = None, **settings: Any
-) -> list[np.ndarray]:
+def dealt(name: str, seed: int = 0, clients: int | None = None, **settings: Any) -> list[np.ndarray]:
     """Deal `LABELS` to ten clients, or to as many as the partitioner can."""
-    clients = clients or CLIENTS.get(name, 10)
-    defaults = DEFAULTS | {"alpha": alpha, "num_shards_per_partition": 2}
-    return Dealer(name, clients, {**SETTINGS.get(name, {}), **settings}, defaults, seed).deal(LABELS, USERS)
+    given = {**SETTINGS.get(name, {}), **settings}
+    return deal(name, clients or CLIENTS.get(name, 10), given, seed, LABELS, USERS)
 
 
 def classes_seen(parts: list[np.ndarray]) -> list[int]:
@@ -45,47 +43,26 @@ def classes_seen(parts: list[np.ndarray]) -> list[int]:
 
 @pytest.mark.parametrize("name", PARTITIONERS)
 def test_dealing_gives_every_row_to_one_client_and_depends_on_the_seed_alone(name: str) -> None:
-    parts = deal(name)
+    parts, again, other = dealt(name), dealt(name), dealt(name, seed=1)
+    named = dealt(PARTITIONERS[name], clients=CLIENTS.get(name), **SETTINGS.get(name, {}))
     assert sorted(np.concatenate(parts).tolist()) == list(range(200))
-    again, other = deal(name), deal(name, seed=1)
-    assert all((a == b).all() for a, b in zip(parts, again, strict=True))
+    assert all((a == b).all() and (a == c).all() for a, b, c in zip(parts, again, named, strict=True))
     if name not in ("grouped", "distribution"):  # of which nothing is drawn here
         assert any(a.tolist() != b.tolist() for a, b in zip(parts, other, strict=False))
 
 
-@pytest.mark.parametrize("name", PARTITIONERS)
-def test_a_partitioner_has_the_name_of_its_class_too(name: str) -> None:
-    settings = SETTINGS.get(name, {})
-    parts, named = deal(name), deal(PARTITIONERS[name], clients=CLIENTS.get(name), **settings)
-    assert [part.tolist() for part in parts] == [part.tolist() for part in named]
-
-
-def test_partitioners_differ_in_how_many_classes_a_client_sees() -> None:
-    seen = {name: np.mean(classes_seen(deal(name, alpha=0.1))) for name in ("iid", "dirichlet", "shards")}
+def test_partitioners_are_those_that_their_names_promise(caplog: pytest.LogCaptureFixture) -> None:
+    seen = {name: np.mean(classes_seen(dealt(name))) for name in ("iid", "shards")}
     assert seen["shards"] <= 2
-    assert seen["dirichlet"] < 4 < seen["iid"]
-
-
-def test_a_pathological_client_sees_as_many_classes_as_its_setting_says() -> None:
-    assert classes_seen(deal("pathological")) == [2] * 10
-    settings = {"num_classes_per_partition": 3, "class_assignment_mode": "deterministic"}
-    assert classes_seen(deal("pathological", **settings)) == [3] * 10
-
-
-def test_sizes_are_those_that_the_partitioner_promises() -> None:
-    assert [len(part) for part in deal("sizes")] == [11, 29] * 5
-    assert [len(part) for part in deal("linear", clients=4)] == [20, 40, 60, 80]
-
-
-def test_a_group_holds_all_rows_of_its_users() -> None:
-    parts = deal("grouped")
-    assert [len(set(USERS[part])) for part in parts] == [2] * 10
-    assert sum(len(set(USERS[part])) for part in parts) == len(set(USERS))
-
-
-def test_rows_that_nobody_gets_are_counted_in_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert np.mean(classes_seen(dealt("dirichlet", alpha=0.1))) < 4 < seen["iid"]
+    assert classes_seen(dealt("pathological")) == [2] * 10
+    three = {"num_classes_per_partition": 3, "class_assignment_mode": "deterministic"}
+    assert classes_seen(dealt("pathological", **three)) == [3] * 10
+    assert [len(part) for part in dealt("sizes")] == [11, 29] * 5
+    assert [len(part) for part in dealt("linear", clients=4)] == [20, 40, 60, 80]
+    assert [len(set(USERS[part])) for part in dealt("grouped")] == [2] * 10
     with caplog.at_level(logging.WARNING):
-        deal("sizes", partition_sizes=[1] * 10)
+        dealt("sizes", partition_sizes=[1] * 10)
     assert "leaves 190 of 200 training examples to no client" in caplog.text
 
 
@@ -93,55 +70,51 @@ def test_rows_that_nobody_gets_are_counted_in_a_warning(caplog: pytest.LogCaptur
     ("name", "settings", "sentence"),
     [
         ("sizes", {"partition_sizes": [5, 5]}, "deals to 2 clients, but clients is 10; set clients to 2"),
-        ("iid", {"num_partitions": 3}, "num_partitions=3; leave it out: set clients instead"),
-        ("dirichlet", {"shuffle": True}, "shuffle=True; leave it out: it is chosen here"),
+        ("iid", {"num_partitions": 3}, "holds num_partitions; leave it out: set clients instead"),
+        ("dirichlet", {"shuffle": True}, "holds shuffle; leave it out: it is chosen here"),
         ("exponential", {}, "cannot deal 200 examples to 10 clients .* not greater than 0"),
-        (
-            "pathological",
-            {"classes": 2},
-            "unexpected keyword argument 'classes'",
-        ),
+        ("pathological", {"classes": 2}, "unexpected keyword argument 'classes'"),
         (
             "pathological",
             {"num_classes_per_partition": 9},
-            "cannot deal 200 examples to 10 clients .* greater than the number",
+            "cannot deal 200 examples .* greater than the number",
         ),
-        ("dirichlet", {"alpha": "many"}, "cannot deal 200 examples to 10 clients"),
+        ("SizePartitioner", {}, "missing 1 required positional argument: 'partition_sizes'"),
+        (
+            "shards",
+            {"num_shards_per_partition": 99999},
+            "num_shards_per_partition=99999.*; give numbers of at least 1",
+        ),
+        ("grouped", {"group_size": 0}, "group_size=0.*; give numbers of at least 1"),
     ],
 )
 def test_a_partitioner_that_cannot_deal_says_why(name: str, settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
-        deal(name, clients=10, **settings)
+        dealt(name, clients=10, **settings)
 
 
-def test_what_a_partitioner_needs_and_nobody_said_is_asked_for() -> None:
-    with pytest.raises(SettingError, match=r"missing 1 required positional argument: 'partition_sizes'"):
-        Dealer("sizes", 10, {}, DEFAULTS, 0).deal(LABELS, None)
-    with pytest.raises(SettingError, match="groups users, but the data have no array user"):
-        Dealer("grouped", 10, {"group_size": 2}, DEFAULTS, 0).deal(LABELS, None)
-
-
-def test_settings_of_a_partitioner_reach_it_through_the_data_set(tmp_path: Path) -> None:
-    np.savez(tmp_path / "data.npz", x=np.zeros((200, 2)), y=LABELS, split=np.arange(200) % 40 >= 36)
-    dataset = load(
-        "partitioned",
-        path=str(tmp_path / "data.npz"),
-        clients=5,
-        partitioner="pathological",
-        partitioner_settings={"num_classes_per_partition": 1, "class_assignment_mode": "deterministic"},
+def loaded(folder: Path, name: str, settings: dict[str, Any] | None = None, **arrays: Any) -> Dataset:
+    """Return 200 rows of twenty users, of each of whom a row is in the test set, dealt out to five clients."""
+    held = {
+        "x": np.arange(200, dtype=np.uint8)[:, None],
+        "y": LABELS,
+        "user": USERS,
+        "split": np.arange(200) % 40 >= 20,
+    }
+    np.savez(
+        folder / "data.npz", **{key: value for key, value in (held | arrays).items() if value is not None}
     )
+    path = str(folder / "data.npz")
+    return load("partitioned", path=path, partitioner=name, partitioner_settings=settings, clients=5)
+
+
+def test_settings_of_a_partitioner_reach_it_and_test_rows_stay_apart(tmp_path: Path) -> None:
+    one = {"num_classes_per_partition": 1, "class_assignment_mode": "deterministic"}
+    dataset = loaded(tmp_path, "pathological", one, split=None, y=LABELS.astype(">i8"))
     assert [sorted(set(client.y)) for client in dataset.clients] == [[0], [1], [2], [3], [4]]
-    assert [len(client) for client in dataset.clients] == [36] * 5
-
-
-def statement_of(tmp_path: Path, name: str, **settings: Any) -> tuple[str, str]:
-    """Return unit and uncovered of 40 rows of ten users, each with a row in the test set, dealt out."""
-    rows = np.arange(40)
-    arrays = {"x": np.ones((40, 2), np.float32), "y": rows % 2, "user": rows % 10, "split": rows >= 30}
-    np.savez(tmp_path / "data.npz", **arrays)
-    path = str(tmp_path / "data.npz")
-    dataset = load("partitioned", path=path, partitioner=name, partitioner_settings=settings, clients=5)
-    return dataset.unit, " ".join(dataset.uncovered)
+    held = np.concatenate([client.x for client in dataset.clients] + [dataset.test.x])
+    assert sorted(np.rint(held[:, 0] * 255).astype(int)) == list(range(200))
+    assert (len(dataset.test), dataset.classes) == (40, 5)
 
 
 @pytest.mark.parametrize(
@@ -150,12 +123,23 @@ def statement_of(tmp_path: Path, name: str, **settings: Any) -> tuple[str, str]:
 def test_clients_dealt_by_label_say_that_labels_of_all_decide_about_each(
     tmp_path: Path, name: str, said: bool
 ) -> None:
-    unit, uncovered = statement_of(tmp_path, name)
-    assert ("labels of all training rows" in uncovered) is said
-    assert "made-up client" in unit
+    dataset = loaded(tmp_path, name)
+    assert ("labels of all training rows" in " ".join(dataset.uncovered)) is said
+    assert f"made-up client ({name} partition)" in dataset.unit
 
 
 def test_groups_of_users_are_the_unit_and_users_in_both_splits_are_counted(tmp_path: Path) -> None:
-    unit, uncovered = statement_of(tmp_path, "grouped", group_size=2)
-    assert unit == "one group of users, each whole in it (grouped partition) = one client"
-    assert uncovered.startswith("10 of 10 users of the test split also train")
+    dataset = loaded(tmp_path, "grouped", {"group_size": 4}, split=np.arange(200) >= 160)
+    assert dataset.unit == "one group of users, each whole in it (grouped partition) = one client"
+    assert dataset.uncovered[0].startswith("20 of 20 users of the test split also train")
+
+
+def test_files_that_cannot_be_dealt_are_sentences(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="iid, dirichlet, shards"):
+        loaded(tmp_path, "random")
+    with pytest.raises(SettingError, match="groups users, but the data have no array user"):
+        loaded(tmp_path, "grouped", {"group_size": 2}, user=None)
+    with pytest.raises(DataError, match="one for each of 5 clients"):
+        loaded(tmp_path, "iid", split=np.arange(200) > 2)
+    with pytest.raises(DataError, match="lacks y"):
+        loaded(tmp_path, "iid", y=None)
