@@ -23,7 +23,6 @@ import numpy as np
 from fedmf.accounting import Ledger
 from fedmf.accounting.epoch import ROUNDING
 from fedmf.errors import DataError, PrivacyBudgetExhausted, RunDirectoryError
-from fedmf.mechanisms.deployed import tables_of, with_tables
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization
 from fedmf.normals import FORM as NORMALS
@@ -193,7 +192,7 @@ class Checkpoint:
         try:
             planned, stored = plan.factorization.epochs[epoch], read_npz(tables)
             own = (
-                with_tables(planned, stored["tables"]) if str(stored["family"]) == planned.family else planned
+                planned.with_tables(stored["tables"]) if str(stored["family"]) == planned.family else planned
             )
         except (*UNREADABLE, IndexError, DataError):
             return plan
@@ -245,7 +244,7 @@ class Checkpoint:
         if epoch >= len(self.mechanisms):
             return epoch, b""
         own = self.mechanisms[epoch]
-        return epoch, packed(family=np.array(own.family), tables=tables_of(own))
+        return epoch, packed(family=np.array(own.family), tables=own.stream.tables)
 
     def _fingerprint(self, epoch: int) -> str:
         """Return the fingerprint of the factorization of `epoch`; empty where none are known."""

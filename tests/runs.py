@@ -27,7 +27,7 @@ SMALL = (
     "run.reproducible=true",
 )
 # For processes with an environment of their own, which must not write into anyone's home either.
-STATE = {name: os.environ[name] for name in ("FEDMF_CACHE", "FEDMF_STATE")}
+STATE = {"FEDMF_STATE": os.environ["FEDMF_STATE"]}
 
 
 def composed(*overrides):

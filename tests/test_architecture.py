@@ -46,11 +46,7 @@ MECHANISMS = {
     "families": {"optimum", "streams"},
 }
 
-DOORS = {
-    "fedmf.mechanisms.family",
-    "fedmf.mechanisms.bounds",
-    "fedmf.mechanisms.post_processing",
-}  # above all rooms
+DOORS = {"fedmf.mechanisms.family", "fedmf.mechanisms.bounds"}  # above all rooms
 
 
 def imports(source):

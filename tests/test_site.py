@@ -139,7 +139,8 @@ def test_the_navigation_finds_modules_by_itself():
     assert ("design", "fedmf.mechanisms.family.design") in pages.public_names(ROOT / "fedmf" / "mechanisms")
     page = pages.module_page(ROOT / "fedmf" / "mechanisms")
     assert (
-        "| [`families`](families/index.md) | One paper, one file: the families of factorizations. |" in page
+        "| [`families`](families/index.md) | The families of factorizations: each file has those of one idea, with their papers. |"
+        in page
     )
 
 

@@ -1,4 +1,4 @@
-"""Workloads of every kind for the tests of mechanisms, and dense twins of what is streamed."""
+"""Workloads of every kind for the tests of mechanisms."""
 
 import numpy as np
 import pytest
@@ -34,22 +34,3 @@ def precision(workload):
 
 def some_v(workload):
     return np.random.default_rng(3).uniform(0.5, 2, workload.rounds) / workloads.rates(workload) ** 2
-
-
-def dense_strategy(form):
-    n = len(form.c)
-    C, sigma = np.zeros((n, n)), np.zeros((form.g.shape[1], n))
-    for t in range(n):
-        C[t] = form.lam[t] @ sigma
-        C[t, t] += form.c[t]
-        sigma = form.F[t] @ sigma
-        sigma[:, t] += form.g[t]
-    return C
-
-
-def fading(workload):
-    """C_ts = 0.7^(t - s), below the diagonal half of it on odd columns: no Toeplitz matrix."""
-    ages = np.subtract.outer(np.arange(workload.rounds), np.arange(workload.rounds))
-    C = np.tril(0.7 ** np.maximum(ages, 0))
-    C[:, 1::2] *= np.where(ages[:, 1::2] > 0, 0.5, 1)
-    return C

@@ -8,23 +8,22 @@
 
 from fedmf.mechanisms.bounds import lower_bound, relative_gap, run_lower_bound
 from fedmf.mechanisms.factorization import Factorization
+from fedmf.mechanisms.families import Family
 from fedmf.mechanisms.families.custom import noising_family, strategy_family
-from fedmf.mechanisms.families.protocol import Family
 from fedmf.mechanisms.family import FAMILIES, design, design_run
-from fedmf.mechanisms.fitted import Fitted
 from fedmf.mechanisms.run_factorization import RunFactorization, restarted
-from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState
+from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState, check_stream
 from fedmf.mechanisms.workload import Workload, momentum, of_run, prefix_sum
 
 __all__ = [
     "FAMILIES",
     "Factorization",
     "Family",
-    "Fitted",
     "NoiseStream",
     "RunFactorization",
     "StreamState",
     "Workload",
+    "check_stream",
     "design",
     "design_run",
     "lower_bound",

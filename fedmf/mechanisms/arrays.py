@@ -1,4 +1,4 @@
-"""The two array types of this package: float64 for mathematics, float32 for what a round moves."""
+"""Array types of this package: float64 for mathematics, float32 for the tables of a stream, or either (`Floats`)."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from fedmf.errors import SettingError
 
 Float64 = NDArray[np.float64]
 Float32 = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]
 Arrays = dict[str, NDArray[Any]]
 
 

@@ -8,27 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedmf.checks import check_at_least
-from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.run_factorization import RunFactorization
 from fedmf.mechanisms.workload import Workload
 
-ROUNDING = 1e-12  # of the sums in closed forms: a lower bound must not round upwards
-LARGEST_DENSE = 1024  # rounds up to which singular values are computed densely
-
 
 def lower_bound(workload: Workload) -> float:
-    """Return the best lower bound known on root loss.
-
-    It is the solver's certificate, or a closed form where that is larger. The first call for a workload
-    solves for its optimum; the result is kept on disk.
-    """
-    candidates = [fixed_point.certified(workload).lower]
-    if workload.is_prefix_sum:
-        closed = max(henzinger_lower(workload.rounds), prefix_sum_schatten(workload.rounds))
-        candidates.append(closed * (1 - ROUNDING))
-    return max(candidates)
+    """Return the best lower bound known on root loss: the certificate of the solver."""
+    return fixed_point.certified(workload).lower
 
 
 def run_lower_bound(workloads: Sequence[Workload]) -> float:
@@ -85,16 +73,3 @@ def prefix_sum_schatten(rounds: int) -> float:
     check_at_least("rounds", rounds, 1)
     odd = np.arange(1, 2 * rounds, 2)
     return float((0.5 / np.sin(odd * np.pi / (4 * rounds + 2))).sum() / np.sqrt(rounds))
-
-
-def schatten(workload: Workload) -> float | None:
-    """Return ||A||_1 / sqrt(T), the nuclear norm bound; None where A is too large for its singular values.
-
-    ||A||_1 <= ||B||_F ||C||_F <= ||B||_F sqrt(T) max column norm of C. Later rounds count as rows of A.
-    """
-    if workload.is_prefix_sum:
-        return prefix_sum_schatten(workload.rounds)
-    if workload.rounds > LARGEST_DENSE:
-        return None
-    singular = np.linalg.svd(workloads.gram_rows(workload), compute_uv=False)
-    return float(singular.sum() / np.sqrt(workload.rounds))

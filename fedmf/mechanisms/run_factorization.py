@@ -1,6 +1,6 @@
 """The factorizations of a run that restarts its noise every epoch, with what they cost over the whole run.
 
-Cohorts are drawn anew in each epoch, so that columns of different epochs must be orthogonal: C is block-diagonal, one
+Cohorts are drawn again in each epoch, so that columns of different epochs must be orthogonal: C is block-diagonal, one
 factorization an epoch, and a client, who takes part in one round of an epoch, moves C x by at most the sensitivity of
 that epoch's block. Errors add up, because the model lives on: round (e, t) holds what its own epoch's noise makes of
 it and what the noise of all earlier epochs left in momentum and model.
@@ -25,9 +25,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.factorization import Factorization
-from fedmf.mechanisms.later_rounds import NONE, at_boundaries
-from fedmf.mechanisms.post_processing import post_process
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import NONE, Workload, at_boundaries
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,34 +41,21 @@ class RunFactorization:
     def __post_init__(self) -> None:
         check_at_least("the number of epochs", len(self.epochs), 1)
         first = self.epochs[0]
-        for position, epoch in enumerate(self.epochs):
-            if (epoch.family, epoch.rounds) != (first.family, first.rounds):
+        for number, epoch in enumerate(self.epochs, 1):
+            found, wanted = (
+                f"{one.rounds} rounds of {one.family} with momentum {one.workload.momentum}"
+                for one in (epoch, first)
+            )
+            if found != wanted:
                 raise SettingError(
-                    f"epoch {position + 1} has {epoch.rounds} rounds of {epoch.family}, the first {first.rounds} of "
-                    f"{first.family}; all epochs of a run must have the same."
+                    f"epoch {number} has {found}, the first {wanted}; all epochs of a run must have the same."
                 )
-            if epoch.workload.momentum != first.workload.momentum:
+        eta = np.concatenate([workloads.rates(workload) for workload in self.workloads])
+        following = at_boundaries(eta, first.workload.momentum, range(self.rounds, len(eta) + 1, self.rounds))
+        for number, (workload, later) in enumerate(zip(self.workloads, following, strict=True), 1):
+            if not np.allclose(astuple(workload.later), astuple(later), rtol=1e-9, atol=0):
                 raise SettingError(
-                    f"the workload of epoch {position + 1} has momentum {epoch.workload.momentum}, the first "
-                    f"{first.workload.momentum}; momentum goes on over a run and must be the same."
-                )
-        self._refuse_other_later_rounds()
-
-    def _refuse_other_later_rounds(self) -> None:
-        """Raise `SettingError` where a workload counts other rounds behind its epoch than those that follow it."""
-        rounds, beta = self.rounds, self.epochs[0].workload.momentum
-        eta = np.concatenate([workloads.rates(epoch.workload) for epoch in self.epochs])
-        following = at_boundaries(eta, beta, range(rounds, len(eta) + 1, rounds))
-        for position, (epoch, later) in enumerate(zip(self.epochs, following, strict=True), 1):
-            counted = epoch.workload.later
-            if counted.c != later.c:
-                raise SettingError(
-                    f"the workload of epoch {position} has {counted.c:g} later rounds, but {later.c:g} follow in this "
-                    "run; make the workloads with workload.of_run."
-                )
-            if not np.allclose(astuple(counted), astuple(later), rtol=1e-9, atol=0):
-                raise SettingError(
-                    f"the workload of epoch {position} counts {counted} behind it, but the epochs that follow are "
+                    f"the workload of epoch {number} counts {workload.later} after it, but the epochs that follow are "
                     f"{later}, by their learning rates and momentum; make the workloads with workload.of_run."
                 )
 
@@ -116,7 +101,7 @@ class RunFactorization:
 
     @property
     def seconds(self) -> float:
-        """CPU time of all fits when they were computed."""
+        """CPU time of all fits."""
         return sum({id(epoch.stream): epoch.seconds for epoch in self.epochs}.values())
 
     @cached_property
@@ -144,8 +129,8 @@ class RunFactorization:
     @property
     def _workload(self) -> Workload:
         """The whole run as one workload, without restarts."""
-        rates = tuple(np.concatenate([workloads.rates(epoch.workload) for epoch in self.epochs]).tolist())
-        return workloads.momentum(len(rates), self.epochs[0].workload.momentum, rates)
+        rates = np.concatenate([workloads.rates(workload) for workload in self.workloads])
+        return workloads.momentum(len(rates), self.workloads[0].momentum, tuple(rates.tolist()))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -161,10 +146,6 @@ class RunFactorization:
         encoder = block_diag(*(epoch.stream.materialize_strategy() for epoch in self.epochs))
         return workloads.apply(self._workload, noising), np.asarray(encoder, dtype=np.float64)
 
-    def costed_on(self, workloads: Sequence[Workload]) -> "RunFactorization":
-        """Return the same streams with their cost on other workloads, one for each epoch."""
-        return costed_on(self.epochs, workloads)
-
 
 def costed_on(epochs: Sequence[Factorization], workloads: Sequence[Workload]) -> RunFactorization:
     """Return the run whose epochs are streamed by `epochs`, with their cost on `workloads`, one for each epoch.
@@ -177,7 +158,7 @@ def costed_on(epochs: Sequence[Factorization], workloads: Sequence[Workload]) ->
         )
     return RunFactorization(
         tuple(
-            epoch if epoch.workload == workload else post_process(epoch, workload)
+            epoch if epoch.workload == workload else epoch.costed_on(workload)
             for epoch, workload in zip(epochs, workloads, strict=True)
         )
     )
@@ -186,7 +167,7 @@ def costed_on(epochs: Sequence[Factorization], workloads: Sequence[Workload]) ->
 def followed_by(begun: RunFactorization, after: int, part: RunFactorization) -> RunFactorization:
     """Return the run of the first `after` epochs of `begun` and then those of `part`, with its cost as one run.
 
-    `part` is designed as a run of its own, and that is the best that can be done once the first epochs are out: a later
+    `part` is designed as a separate run, and that is the best that can be done once the first epochs are out: a later
     round's squared error is its own part's plus what the earlier epochs left, which no later design changes. The
     earlier epochs were designed for fewer later rounds than there are now; their cost here counts all of them.
 
@@ -197,21 +178,7 @@ def followed_by(begun: RunFactorization, after: int, part: RunFactorization) -> 
     >>> [round(error, 3) for error in followed_by(run, 2, more).per_round_error.tolist()]
     [1.0, 1.414, 1.732, 2.0, 2.236, 2.449]
     """
-    epochs = (*begun.epochs[:after], *part.epochs)
-    own = [epoch.workload for epoch in epochs]
-    if any(workload.rounds != own[0].rounds for workload in own):
-        raise SettingError(
-            f"an epoch of the added part has {part.rounds} rounds, one of the run {begun.rounds}; they must have as many."
-        )
-    if any(workload.momentum != own[0].momentum for workload in own):
-        raise SettingError(
-            f"the added part has momentum {own[-1].momentum}, the run {own[0].momentum}; momentum goes on and must be the "
-            "same."
-        )
-    rates = None
-    if any(workload.learning_rates is not None for workload in own):
-        rates = tuple(np.concatenate([workloads.rates(workload) for workload in own]).tolist())
-    return costed_on(epochs, workloads.of_run(own[0].rounds, len(epochs), own[0].momentum, rates))
+    return _on_their_run((*begun.epochs[:after], *part.epochs))
 
 
 def restarted(epoch: Factorization, epochs: int) -> RunFactorization:
@@ -223,8 +190,19 @@ def restarted(epoch: Factorization, epochs: int) -> RunFactorization:
     >>> [round(error, 3) for error in restarted(design("independent", prefix_sum(2)), 2).per_round_error.tolist()]
     [1.0, 1.414, 1.732, 2.0]
     """
-    own = epoch.workload
-    rates = None if own.learning_rates is None else own.learning_rates * epochs
-    if own.later != NONE:
-        epoch = post_process(epoch, replace(own, later=NONE))
-    return costed_on([epoch] * epochs, workloads.of_run(own.rounds, epochs, own.momentum, rates))
+    return _on_their_run((epoch.costed_on(replace(epoch.workload, later=NONE)),) * epochs)
+
+
+def _on_their_run(epochs: tuple[Factorization, ...]) -> RunFactorization:
+    """Return the run of these epochs, one after another, each costed with the later rounds that it has there."""
+    own = [epoch.workload for epoch in epochs]
+    rates = None
+    if any(workload.learning_rates is not None for workload in own):
+        rates = tuple(np.concatenate([workloads.rates(workload) for workload in own]).tolist())
+    kinds = [f"{workload.rounds} rounds with momentum {workload.momentum}" for workload in own]
+    for number, kind in enumerate(kinds, 1):
+        if kind != kinds[0]:
+            raise SettingError(
+                f"epoch {number} has {kind}, the first {kinds[0]}; all epochs of a run must have the same."
+            )
+    return costed_on(epochs, workloads.of_run(own[0].rounds, len(own), own[0].momentum, rates))

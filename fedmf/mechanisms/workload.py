@@ -8,9 +8,22 @@ one:
 S is the matrix of prefix sums, M_beta the Toeplitz matrix with coefficients beta^k. With beta = 0 and eta = 1
 this is plain prefix summing. Source: Denisov, McMahan, Rush, Smith, Thakurta (NeurIPS 2022), Proposition 4.2.
 
-In a run of several epochs the rows of an epoch also reach the models of all later epochs. Only the Gram matrix
-of all these outputs counts, W = A^T A + R Q R^T: `later` holds Q, and R (T, 2) is the response of x = A^T w to the
-state behind the epoch, so that R^T x = (beta m_T, y_T). `of_run` makes the workloads of a run's epochs.
+The noise restarts with every epoch, the model does not: what an epoch's noise leaves in momentum and model is there in
+every later round of the run. With m and y the momentum and the output after the epoch's last round, the outputs of the
+later rounds add to the squared error
+
+    c Var(y) + 2 beta b Cov(y, m) + beta^2 a Var(m),
+
+where Q = [[a, b], [b, c]] is the covariance that these rounds, read backward, give to the state (x, d) of the chain
+d_i = d_{i+1} + w_i, x_i = beta x_{i+1} + eta_i d_i for white w: from the last round of the run to the first one
+after the epoch,
+
+    c <- c + 1,     a <- beta^2 a + 2 beta eta b + eta^2 c  (the new c, the old b),     b <- beta b + eta c.
+
+The determinant D = a c - b^2 has its own recursion, D <- beta^2 (D + a) with the old a, because the difference would
+lose its digits. So only the Gram matrix of all outputs counts, W = A^T A + R Q R^T: `Workload.later` holds Q, and R (T, 2)
+is the response of x = A^T w to the state after the epoch, so that R^T x = (beta m_T, y_T). `of_run` makes the workloads
+of a run's epochs.
 
 >>> materialize(momentum(3, 0.5))
 array([[1.  , 0.  , 0.  ],
@@ -18,25 +31,82 @@ array([[1.  , 0.  , 0.  ],
        [1.75, 1.5 , 1.  ]])
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
-from fedmf.checks import check_at_least
+from fedmf.checks import check_at_least, check_below_one
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
-from fedmf.mechanisms.filters import lfilter
-from fedmf.mechanisms.later_rounds import NONE, LaterRounds, at_boundaries
 
 SMALLEST_RATE = 1e-6  # relative to the largest: below it the optimum is not resolved in double precision
+SHORT = 1024  # numbers up to which a recursion runs in Python: the import of scipy.signal takes 0.7 s
+
+
+@dataclass(frozen=True)
+class LaterRounds:
+    """The covariance [[a, b], [b, c]] of the chain's state after an epoch, and its determinant a c - b^2.
+
+    `c` is the number of later rounds. All are 0 where none follow.
+    """
+
+    a: float = 0.0
+    b: float = 0.0
+    c: float = 0.0
+    determinant: float = 0.0
+
+    @property
+    def covariance(self) -> Float64:
+        """Q, shape (2, 2) float64."""
+        return np.array([[self.a, self.b], [self.b, self.c]])
+
+    def loss(self, left: Float64, beta: float) -> float:
+        """Return the squared error that later rounds add, given the covariance (2, 2) of (m, y) left to them."""
+        return float(self.c * left[1, 1] + 2 * beta * self.b * left[0, 1] + beta**2 * self.a * left[0, 0])
+
+
+NONE = LaterRounds()
+
+
+def later_rounds(learning_rates: Sequence[float] | Float64, beta: float) -> LaterRounds:
+    """Return what the rounds of these learning rates, in the order of the run, are for an epoch before them.
+
+    >>> later_rounds([1.0, 1.0], 0.0)
+    LaterRounds(a=2.0, b=2.0, c=2.0, determinant=0.0)
+    """
+    return at_boundaries(np.asarray(learning_rates, dtype=np.float64), beta, [0])[0]
+
+
+def at_boundaries(learning_rates: Float64, beta: float, starts: Sequence[int]) -> list[LaterRounds]:
+    """Return what the rounds from each of `starts` to the end of the run are for an epoch that ends there.
+
+    `learning_rates` (n,) are those of the whole run; a start of n has no later rounds.
+    """
+    n = len(learning_rates)
+    eta = learning_rates[::-1]
+    c = np.arange(1.0, n + 1)
+    b = recursion(beta, eta * c)
+    entering = 2 * beta * eta * _before(b) + eta**2 * c
+    a = recursion(beta**2, entering)
+    determinant = recursion(beta**2, beta**2 * _before(a))
+    rows = np.stack([a, b, c, determinant], axis=1)
+    return [LaterRounds(*rows[n - start - 1].tolist()) if start < n else NONE for start in starts]
+
+
+def _before(values: Float64) -> Float64:
+    """Return the values one step earlier, 0 before the first."""
+    return np.concatenate([[0.0], values])[:-1]
 
 
 @dataclass(frozen=True)
 class Workload:
     """A = S diag(eta) M_beta of `rounds` rounds; `learning_rates` is None for eta = 1.
 
-    `later` is what the rounds of the run after this epoch see of it; by default none follow. Raises `SettingError` for rounds < 1, momentum outside [0, 1), and learning rates that are not one
-    positive finite number a round or span more than six orders of magnitude.
+    `later` is what the rounds of the run after this epoch see of it; by default none follow. Raises `SettingError` for
+    rounds < 1, momentum outside [0, 1), and learning rates that are not one positive finite number a round or span more
+    than six orders of magnitude.
     """
 
     rounds: int
@@ -46,8 +116,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         check_at_least("rounds", self.rounds, 1)
-        if not 0 <= self.momentum < 1:
-            raise SettingError(f"momentum is {self.momentum}; it must lie in [0, 1).")
+        check_below_one("momentum", self.momentum)
         if self.learning_rates is not None:
             _check_rates(self.rounds, np.asarray(self.learning_rates, dtype=np.float64))
 
@@ -60,11 +129,6 @@ class Workload:
     def is_toeplitz(self) -> bool:
         """Whether A is a Toeplitz matrix: the learning rate is constant."""
         return self.learning_rates is None or len(set(self.learning_rates)) == 1
-
-    @property
-    def is_prefix_sum(self) -> bool:
-        """Whether this is one epoch of plain prefix sums, with nothing behind it."""
-        return self.momentum == 0 and bool(np.all(rates(self) == 1)) and self.later == NONE
 
 
 def prefix_sum(rounds: int) -> Workload:
@@ -122,7 +186,7 @@ def materialize(workload: Workload) -> Float64:
 def apply(workload: Workload, rows: Float64) -> Float64:
     """Return A x for rows x of shape (T, ...) in O(T), float64."""
     _check_rows(workload, rows)
-    averaged = lfilter([1.0], [1.0, -workload.momentum], rows, axis=0)
+    averaged = recursion(workload.momentum, rows)
     return np.cumsum(_column(rates(workload), rows) * averaged, axis=0)
 
 
@@ -130,20 +194,20 @@ def solve(workload: Workload, rows: Float64) -> Float64:
     """Return A^-1 y for rows y of shape (T, ...) in O(T), float64."""
     _check_rows(workload, rows)
     steps = np.diff(rows, axis=0, prepend=np.zeros_like(rows[:1])) / _column(rates(workload), rows)
-    return lfilter([1.0, -workload.momentum], [1.0], steps, axis=0)
+    return steps - workload.momentum * np.concatenate([np.zeros_like(steps[:1]), steps[:-1]])
 
 
 def transposed_apply(workload: Workload, rows: Float64) -> Float64:
     """Return A^T y for rows y of shape (T, ...) in O(T), float64."""
     _check_rows(workload, rows)
     summed = np.cumsum(rows[::-1], axis=0) * _column(rates(workload)[::-1], rows)
-    return lfilter([1.0], [1.0, -workload.momentum], summed, axis=0)[::-1]
+    return recursion(workload.momentum, summed)[::-1]
 
 
 def after_last(workload: Workload, rows: Float64) -> Float64:
     """Return what rows (T, ...) leave after the last round: momentum m_T and output y_T, shape (2, ...)."""
     _check_rows(workload, rows)
-    averaged = lfilter([1.0], [1.0, -workload.momentum], rows, axis=0)
+    averaged = recursion(workload.momentum, rows)
     return np.stack([averaged[-1], (_column(rates(workload), rows) * averaged).sum(axis=0)])
 
 
@@ -157,7 +221,7 @@ def gram_apply(workload: Workload, x: Float64) -> Float64:
     behind = workload.later.covariance @ [workload.momentum * momentum, output]
     driven = rates(workload)[::-1] * (behind[1] + np.cumsum(outputs[::-1]))
     driven[0] += workload.momentum * behind[0]
-    return lfilter([1.0], [1.0, -workload.momentum], driven)[::-1]
+    return recursion(workload.momentum, driven)[::-1]
 
 
 def gram(workload: Workload) -> Float64:
@@ -176,6 +240,21 @@ def gram_rows(workload: Workload) -> Float64:
     spread = np.sqrt(workload.later.determinant) / root
     seen = workload.momentum * momentum
     return np.vstack([apply(workload, identity), b / root * seen + np.sqrt(c) * output, spread * seen])
+
+
+def recursion(beta: float, rows: Float64) -> Float64:
+    """Return y with y_t = beta y_(t-1) + x_t along the first axis: `scipy.signal.lfilter`, bit for bit."""
+    if rows.ndim > 1:
+        result = np.array(rows, np.float64)
+        for step in range(1, len(result)):
+            result[step] += beta * result[step - 1]
+        return result
+    if len(rows) <= SHORT:
+        # Python's floats round as C's doubles do, and cost a tenth of numpy's scalars.
+        return np.array(list(accumulate(rows.tolist(), lambda last, x: beta * last + x)), np.float64)
+    from scipy.signal import lfilter
+
+    return np.asarray(lfilter([1.0], [1.0, -beta], rows), np.float64)
 
 
 def _check_rates(rounds: int, values: Float64) -> None:

@@ -117,11 +117,6 @@ CASES = {
 SHAPES = {lists: (3,), pictures_of_a_table: (8, 8), broken_pictures: (8, 8)}
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDMF_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_one_users_rows_change_nothing_for_the_others_and_the_node_is_ready(
     tmp_path: Path, case: Any

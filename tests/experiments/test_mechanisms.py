@@ -9,7 +9,7 @@ import pytest
 from experiments.cli import command
 from experiments.mechanisms import MechanismsSettings, mechanisms
 from fedmf.mechanisms import FAMILIES, family, workload
-from fedmf.mechanisms.families.optimal_dense import OPTIMAL_DENSE
+from fedmf.mechanisms.families.optimal import OPTIMAL_DENSE
 from fedmf.mechanisms.workload import momentum
 
 pytestmark = pytest.mark.long

@@ -8,6 +8,7 @@ import scipy.linalg
 from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, ReleaseOrderError, SettingError
 from fedmf.mechanisms import RunFactorization, design, momentum, restarted
 from fedmf.mechanisms.noise import next_noise
+from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
 from fedmf.normals import STEP
 from plans import KEY, random_vector, small_plan
 from server.optimizer import Sgd
@@ -79,11 +80,18 @@ def test_every_epoch_has_the_noise_of_its_own_factorization():
         np.testing.assert_allclose(whitened.std(axis=1), 1, rtol=5 / np.sqrt(2 * 30_000))
 
 
+class Sensitive(ToeplitzStream):
+    """Independent noise that claims a larger sensitivity."""
+
+    sensitivity = 3.0
+
+
 def test_noise_of_an_epoch_is_scaled_by_the_sensitivity_of_that_epoch():
     """With sensitivities far apart: that of the first epoch, or the largest, would be seen."""
     plan = small_plan(dimension=20_000, epochs=2, family="independent")
     first, second = plan.factorization.epochs
-    stretched = RunFactorization((replace(first, sensitivity=3.0), second))
+    claimed = replace(first, stream=Sensitive(first.rounds, first.stream.tables))
+    stretched = RunFactorization((claimed, second))
     models, _ = run(replace(plan, factorization=stretched), 8)
     spread = np.diff(np.array(models), axis=0).std(axis=1) * plan.denominator
     radius = plan.noise_multiplier * plan.bounds.radius

@@ -12,11 +12,9 @@ from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
-from fedmf.mechanisms.families import optimal
-from fedmf.mechanisms.families.protocol import Family
-from fedmf.mechanisms.fitted import Fitted
+from fedmf.mechanisms.families import Family, optimal
 from fedmf.mechanisms.optimum.fixed_point import Solution
-from fedmf.mechanisms.streams.recurrence import RecurrentStream, rounded_with_cost
+from fedmf.mechanisms.streams.recurrence import RecurrentStream
 from fedmf.mechanisms.workload import Workload
 
 DEFAULT_BANDS = 4
@@ -31,8 +29,8 @@ def fit(
     rank: int | None = None,
     *,
     solution: Solution | None = None,
-) -> Fitted:
-    """Return the tables of `bands` diagonals and `rank` (4 and 4 if None, at most T) with their cost.
+) -> RecurrentStream:
+    """Return the stream of `bands` diagonals and `rank` (4 and 4 if None, at most T).
 
     Raises `SettingError` for bands or rank below 1 or above T.
     """
@@ -44,24 +42,12 @@ def fit(
             raise SettingError(
                 f"{name} is {value}; it must be at most the number of rounds, {workload.rounds}."
             )
-    B = _optimal_decoder(workload, solution)
+    B = workloads.apply(workload, optimal.fit(workload, solution=solution).materialize_noising())
     left, right = alternating_least_squares(B, bands, rank)
-    return rounded_with_cost(tables(_bands(B, bands), left, right, workload), workload)
-
-
-def _optimal_decoder(workload: Workload, solution: Solution | None) -> Float64:
-    """Return the dense B of the optimum, from its stream."""
-    tables = optimal.fit(workload, solution=solution).tables
-    noising = RecurrentStream(workload.rounds, tables).materialize_noising()
-    return workloads.apply(workload, noising)
-
-
-def _bands(B: Float64, bands: int) -> Float64:
-    """Return b (T, h), b_tk = B_{t,t-k}, zero outside the matrix."""
-    result = np.zeros((len(B), bands))
+    diagonals = np.zeros((len(B), bands))  # b_tk = B_{t,t-k}, zero outside the matrix
     for k in range(bands):
-        result[k:, k] = np.diag(B, -k)
-    return result
+        diagonals[k:, k] = np.diag(B, -k)
+    return RecurrentStream(workload.rounds, tables(diagonals, left, right, workload))
 
 
 def alternating_least_squares(
@@ -98,8 +84,9 @@ def _regress(target: Float64, right: Float64, bands: int, ridge: float) -> Float
 def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) -> Float32:
     """Return the tables of x = A^-1 B' z.
 
-    The state is the last p rows z and the r sums of R_j z_j over the rows before them. A^-1 mixes rows t, t - 1 and, with momentum, t - 2 of B'. All are linear in the state once p = h, or h + 1
-    with momentum: older entries of each of these rows lie in the low-rank part.
+    The state is the last p rows z and the r sums of R_j z_j over the rows before them. A^-1 mixes rows t, t - 1 and, with
+    momentum, t - 2 of B'. All are linear in the state once p = h, or h + 1 with momentum: older entries of each of these
+    rows lie in the low-rank part.
     """
     rounds, h = bands.shape
     past = h if workload.momentum == 0 else h + 1
@@ -149,10 +136,5 @@ def _inverse_bands(workload: Workload) -> list[Float64]:
 
 
 BANDED_LOW_RANK = Family(
-    "banded_low_rank",
-    fit,
-    RecurrentStream,
-    settings=("bands", "rank"),
-    most_rounds=4096,
-    from_optimum=True,
+    "banded_low_rank", fit, settings=("bands", "rank"), most_rounds=4096, from_optimum=True
 )

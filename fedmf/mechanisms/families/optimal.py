@@ -1,28 +1,33 @@
-"""The optimal factorization, found in O(T) a step and pole and streamed with the fewest buffers that reach it.
+"""The optimal factorization, and the papers' own way to it.
 
-Prefix sums, momentum and any positive learning rates. Denisov et al. (NeurIPS 2022) Theorem 3.2 and section
-4, by `optimum.fixed_point`; the exact recurrence of `optimum.pole_process` is reduced by
-`optimum.truncation`. After that columns are made unit and the tables rounded to float32, and what is
-reported, sensitivity and loss, is that of the rounded tables.
+`optimal` is found in O(T) a step and pole and streamed with the fewest buffers that reach it. Prefix sums, momentum and any
+positive learning rates. Denisov et al. (NeurIPS 2022) Theorem 3.2 and section 4, by `optimum.fixed_point`; the exact
+recurrence is reduced by `optimum.reduction`. After that columns are made unit and the tables rounded to float32; the
+sensitivity and loss reported are those of the rounded tables.
+
+`optimal_dense` takes one eigendecomposition a step, for any lower triangular A: the fixed point of
+v <- diag (V^1/2 W V^1/2)^1/2 of the same theorem, with C^T C = X(v) and W = A^T A, to which later rounds of the run are
+added where the workload has any. An oracle for `optimal` on small T. Not an oracle for learning rates that decay to nothing:
+there eigendecompositions in double precision lose the small end of the spectrum (11 % wrong at T = 256, cosine to 0).
 """
 
 import logging
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
-from fedmf.mechanisms.factorization import root_loss
-from fedmf.mechanisms.families.protocol import Family
-from fedmf.mechanisms.fitted import Fitted
+from fedmf.mechanisms import workload as workloads
+from fedmf.mechanisms.arrays import Float64, check_lower_triangular
+from fedmf.mechanisms.factorization import Factorization
+from fedmf.mechanisms.families import Family
 from fedmf.mechanisms.optimum import fixed_point
-from fedmf.mechanisms.optimum.pole_process import innovations, pole_process
-from fedmf.mechanisms.optimum.truncation import truncate
-from fedmf.mechanisms.streams.recurrence import (
-    RecurrentStream,
-    StrategyForm,
-    rounded_with_cost,
-    tables_of,
-    with_unit_columns,
-)
+from fedmf.mechanisms.optimum.reduction import pole_process, truncate
+from fedmf.mechanisms.streams.dense import DenseStream
+from fedmf.mechanisms.streams.protocol import inverse
+from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, tables_of, with_unit_columns
 from fedmf.mechanisms.workload import Workload
 
 _log = logging.getLogger(__name__)
@@ -30,14 +35,16 @@ _log = logging.getLogger(__name__)
 EXCESS = 1e-4  # of the deployed loss over the certified lower bound, where `buffers` is not given
 MOST_BUFFERS = 12
 USUAL_BUFFERS = 6  # what epochs of thousands of rounds take, or one more or less (docs/mechanisms.md)
+DENSE_GAP = 1e-9
 
 
 def fit(
     workload: Workload, buffers: int | None = None, *, solution: fixed_point.Solution | None = None
-) -> Fitted:
-    """Return the tables with `buffers` buffers, or the fewest within 1e-4 of the lower bound on the loss.
+) -> RecurrentStream:
+    """Return the stream with `buffers` buffers, or the fewest within 1e-4 of the lower bound on the loss.
 
-    `solution` is the optimum of `workload` where it is known already. Raises `SettingError` for fewer than 1 buffer, more than rounds, or more than 64.
+    `solution` is the optimum of `workload` where it is known already. Raises `SettingError` for fewer than 1 buffer, more
+    than rounds, or more than 64.
     """
     if buffers is not None:
         check_at_least("buffers", buffers, 1)
@@ -47,60 +54,106 @@ def fit(
                 f"gained, so at most {min(workload.rounds, 64)}."
             )
     solution = solution or fixed_point.certified(workload)
-    process = pole_process(solution, workload)
-    reduced = truncate(process, innovations(process), buffers or MOST_BUFFERS)
+    reduced = truncate(pole_process(solution, workload), buffers or MOST_BUFFERS)
     if buffers is not None:
-        return _leading(reduced, workload, buffers)
+        return _leading(reduced, buffers)
     return _fewest(reduced, workload, solution.lower)
 
 
-def _fewest(reduced: StrategyForm, workload: Workload, lower: float) -> Fitted:
-    """Return the fit with the fewest buffers whose loss is within EXCESS of the bound: a usual number first, then bisection."""
+def _fewest(reduced: StrategyForm, workload: Workload, lower: float) -> RecurrentStream:
+    """Return the stream with the fewest buffers whose loss is within EXCESS of the bound: by bisection.
+
+    It begins at the usual number, whose neighbour comes next.
+    """
     failing, passing = 0, MOST_BUFFERS + 1
-    best: Fitted | None = None
+    best: RecurrentStream | None = None
     while passing - failing > 1:
-        r = _next_count(failing, passing)
-        candidate = _leading(reduced, workload, r)
-        if _excess(candidate, workload, lower) <= EXCESS:
+        r = (failing + passing) // 2
+        if passing == USUAL_BUFFERS:
+            r = USUAL_BUFFERS - 1
+        elif failing == USUAL_BUFFERS:
+            r = USUAL_BUFFERS + 1
+        candidate = _leading(reduced, r)
+        excess = (Factorization("optimal", workload, candidate).root_loss / lower) ** 2 - 1
+        if excess <= EXCESS:
             passing, best = r, candidate
         else:
             failing = r
     if best is None:
-        best = _leading(reduced, workload, MOST_BUFFERS)
+        best = candidate
         _log.warning(
             "%d buffers leave the loss %.2e above its lower bound; %.0e was wanted. The mechanism is valid.",
             MOST_BUFFERS,
-            _excess(best, workload, lower),
+            excess,
             EXCESS,
         )
     return best
 
 
-def _next_count(failing: int, passing: int) -> int:
-    """Return the number of buffers to try when `failing` are too few and `passing` enough.
-
-    >>> _next_count(0, 13), _next_count(0, 6), _next_count(6, 13), _next_count(0, 5), _next_count(7, 13)
-    (6, 5, 7, 2, 10)
-    """
-    if (failing, passing) == (0, MOST_BUFFERS + 1):
-        return USUAL_BUFFERS
-    if (failing, passing) == (0, USUAL_BUFFERS):
-        return USUAL_BUFFERS - 1
-    if (failing, passing) == (USUAL_BUFFERS, MOST_BUFFERS + 1):
-        return USUAL_BUFFERS + 1
-    return (failing + passing) // 2
-
-
-def _excess(candidate: Fitted, workload: Workload, lower: float) -> float:
-    """Return by how much the loss is above its lower bound, as a share of it."""
-    assert candidate.left is not None
-    return (root_loss(workload, candidate.per_round_error, candidate.left) / lower) ** 2 - 1
-
-
-def _leading(reduced: StrategyForm, workload: Workload, r: int) -> Fitted:
-    """Return the tables of the leading r buffers and what they cost, sensitivity included, as rounded."""
+def _leading(reduced: StrategyForm, r: int) -> RecurrentStream:
+    """Return the stream of the leading r buffers, with unit columns before rounding."""
     leading = StrategyForm(reduced.F[:, :r, :r], reduced.g[:, :r], reduced.lam[:, :r], reduced.c)
-    return rounded_with_cost(tables_of(with_unit_columns(leading)), workload)
+    return RecurrentStream(len(leading.c), tables_of(with_unit_columns(leading)))
 
 
-OPTIMAL = Family("optimal", fit, RecurrentStream, settings=("buffers",), from_optimum=True)
+@dataclass(frozen=True)
+class DenseSolution:
+    """Lower triangular C (T, T) with unit columns, B = A C^-1, and bounds on the root loss of the optimum."""
+
+    C: Float64
+    B: Float64
+    lower: float
+    upper: float
+
+
+def solve_densely(
+    matrix: Float64, gap: float = DENSE_GAP, max_iterations: int = 500, *, gram: Float64 | None = None
+) -> DenseSolution:
+    """Return the optimal factorization of a lower triangular `matrix` (T, T).
+
+    To relative `gap` on the loss, or as near as `max_iterations` steps come. The loss is tr(`gram` (C^T C)^-1), with
+    the Gram matrix (T, T) of all rows that count: those of `matrix` alone if None. Raises `SettingError` for a matrix that
+    is not square, finite, lower triangular and invertible.
+    """
+    check_lower_triangular("the workload", matrix)
+    check_at_least("max_iterations", max_iterations, 1)
+    gram = matrix.T @ matrix if gram is None else gram
+    v = np.sqrt(np.diag(gram))  # any positive start will do: the column norms of all rows
+    for _ in range(max_iterations):
+        X = _strategy_gram(gram, v)
+        diagonal = np.diag(X)  # 1 at the fixed point
+        trace = float(v @ diagonal)  # tr(V X), the loss
+        # The duality bounds of `optimum.fixed_point`, on the loss.
+        lower, upper = trace**2 / v.sum(), diagonal.max() * trace
+        if upper <= lower * (1 + gap):
+            break
+        v = v * diagonal
+    # Unit columns, whatever v is: C^T C = X with its diagonal divided out; then B = A C^-1.
+    C = _reverse_cholesky(X / np.sqrt(np.outer(diagonal, diagonal)))
+    B = solve_triangular(C, matrix.T, lower=True, trans="T").T
+    return DenseSolution(C, B, float(np.sqrt(lower)), float(np.sqrt(upper)))
+
+
+def _strategy_gram(gram: Float64, v: Float64) -> Float64:
+    """Return X(v) = V^-1/2 (V^1/2 W V^1/2)^1/2 V^-1/2 for W = `gram`."""
+    root = np.sqrt(v)
+    values, vectors = np.linalg.eigh(gram * np.outer(root, root))
+    square_root: Float64 = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+    X: Float64 = square_root / np.outer(root, root)
+    return X
+
+
+def _reverse_cholesky(X: Float64) -> Float64:
+    """Return the lower triangular C with C^T C = X."""
+    flipped = np.linalg.cholesky(X[::-1, ::-1])
+    return np.asarray(flipped.T[::-1, ::-1], dtype=np.float64)
+
+
+def fit_dense(workload: Workload) -> DenseStream:
+    """Return the stream of the dense C^-1."""
+    solution = solve_densely(workloads.materialize(workload), gram=workloads.gram(workload))
+    return DenseStream(workload.rounds, np.tril(inverse(solution.C)))
+
+
+OPTIMAL = Family("optimal", fit, settings=("buffers",), from_optimum=True)
+OPTIMAL_DENSE = Family("optimal_dense", fit_dense, most_rounds=512)  # a few seconds of eigendecompositions

@@ -22,13 +22,13 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Arrays, Float64
-from fedmf.mechanisms.cache import cached
+from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.optimum.poles import ROUNDING, Interval, poles, spectral_interval
 from fedmf.mechanisms.optimum.smoother import diagonal
 from fedmf.mechanisms.workload import Workload, rates
@@ -50,7 +50,7 @@ MAX_RESTARTS = 20
 class Solution:
     """The best v found (T,), the spectral interval of its X, and bounds on the root loss of the optimum.
 
-    `seconds` is the CPU time that it took where `certified` computed it.
+    `seconds` is the CPU time that it took in `certified_run`.
     """
 
     v: Float64
@@ -153,41 +153,27 @@ def _step(history: list[tuple[Float64, Float64]]) -> Float64:
     return step * min(1.0, LARGEST_STEP / max(float(np.abs(step).max()), 1e-300))
 
 
-def certified(workload: Workload, start: Float64 | None = None) -> Solution:
-    """Return `solve(workload)`, kept in the cache on disk; warns if the gap asked for was not reached.
+def certified(workload: Workload) -> Solution:
+    """Return the optimum of an epoch alone; see `certified_run`."""
+    return certified_run([workload])[0]
 
-    `start` as in `solve`: it moves the result within the gap, so results are kept by it too.
+
+def certified_run(workloads: Sequence[Workload]) -> tuple[Solution, ...]:
+    """Return `solve` of every epoch of a run, from the last to the first: each starts at the v of the one after it.
+
+    The last results are kept in memory. Logs a warning where the gap asked for was not reached.
     """
-    arrays = cached(
-        "solution",
-        {"workload": workload, "start": start},
-        lambda: _to_arrays(_timed(workload, start)),
-    )
-    low, high, lower, upper, seconds = (float(number) for number in arrays["numbers"])
-    solution = Solution(arrays["v"], Interval(low, high), lower, upper, int(arrays["iterations"]), seconds)
-    if solution.upper**2 > solution.lower**2 * (1 + GAP):
-        gap = (solution.upper / solution.lower) ** 2 - 1
-        _log.warning("the solver stopped at a relative gap of %.3e on the loss instead of %.0e", gap, GAP)
-    return solution
+    return _certified(tuple(workloads))
 
 
-def certified_run(workloads: Sequence[Workload]) -> list[Solution]:
-    """Return `certified` of every epoch of a run, from the last to the first: each starts at the v of the one behind.
-
-    Runs of different lengths that end alike meet the same workloads in the same order, and share their results.
-    """
+@lru_cache(maxsize=64)
+def _certified(workloads: tuple[Workload, ...]) -> tuple[Solution, ...]:
     solutions: list[Solution] = []
     for workload in reversed(workloads):
-        solutions.append(certified(workload, solutions[-1].v if solutions else None))
-    return solutions[::-1]
-
-
-def _timed(workload: Workload, start: Float64 | None) -> Solution:
-    begun = time.thread_time()
-    solution = solve(workload, start=start)
-    return replace(solution, seconds=time.thread_time() - begun)
-
-
-def _to_arrays(solution: Solution) -> Arrays:
-    numbers = np.array([*solution.interval, solution.lower, solution.upper, solution.seconds])
-    return {"v": solution.v, "numbers": numbers, "iterations": np.array(solution.iterations)}
+        begun = time.thread_time()
+        solution = solve(workload, start=solutions[-1].v if solutions else None)
+        solutions.append(replace(solution, seconds=time.thread_time() - begun))
+        gap = (solution.upper / solution.lower) ** 2 - 1
+        if gap > GAP:
+            _log.warning("the solver stopped at a relative gap of %.3e on the loss instead of %.0e", gap, GAP)
+    return tuple(solutions[::-1])

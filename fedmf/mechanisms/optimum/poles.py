@@ -41,7 +41,7 @@ class Poles(NamedTuple):
 
 
 def poles(interval: Interval, tolerance: float) -> Poles:
-    """Return the fewest poles whose relative error on `interval` is at most `tolerance` by `error_bound`.
+    """Return the fewest poles whose relative error on `interval` is at most `tolerance` by the bound above.
 
     >>> s, w = poles(Interval(1.0, 100.0), 1e-10)
     >>> bool(abs((w / (9.0 + s)).sum() - 1 / 3) < 1e-10 / 3)
@@ -49,15 +49,6 @@ def poles(interval: Interval, tolerance: float) -> Poles:
     """
     count = np.log(4 / tolerance) * np.log(16 * interval.high / interval.low) / (2 * np.pi**2)
     return zolotarev(interval, max(1, int(np.ceil(count))))
-
-
-def error_bound(interval: Interval, count: int) -> float:
-    """Return 4 exp(-2 pi^2 K / log(16 M / m)), which the relative error of K = `count` poles stays below.
-
-    >>> f"{error_bound(Interval(1.0, 1e6), 20):.2e}"
-    '1.85e-10'
-    """
-    return float(4 * np.exp(-2 * np.pi**2 * count / np.log(16 * interval.high / interval.low)))
 
 
 def zolotarev(interval: Interval, count: int) -> Poles:

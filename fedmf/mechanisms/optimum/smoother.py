@@ -4,8 +4,8 @@ P is the precision matrix of a random walk that runs backward in time with two s
 
     d_i = d_{i+1} + w_i,     x_i = beta x_{i+1} + eta_i d_i,
 
-which begins behind the last round with covariance Q, what the later rounds of the run have made of it unobserved
-(`later_rounds`; 0 where none follow, then x = A^T w and W = A^T A). And P + s V is that of the same walk after x_i was observed with precision r_i = s v_i. So G_ii is the variance of
+which begins after the last round with covariance Q, what the later rounds of the run have made of it unobserved
+(`workload`; 0 where none follow, then x = A^T w and W = A^T A). And P + s V is that of the same walk after x_i was observed with precision r_i = s v_i. So G_ii is the variance of
 x_i given all observations. Two filters meet in it:
 
 - `_backward` carries the covariance [[a, b], [b, c]] of (x, d) given the rounds above i, D = a c - b^2;
@@ -102,15 +102,11 @@ def filters(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Floa
     """Return what the forward filter knows, and the diagonal of X(v), for any momentum and rates.
 
     B, C, t, q of each round, (4, T, K), are its state after the observation, see `filters_in_numpy`; then the
-    diagonal (T,); then the information A, B, C, J on the state behind the last round, (4, K).
+    diagonal (T,); then the information A, B, C, J on the state after the last round, (4, K). For momentum 0, with h of
+    `tridiagonal`, downward, B = 0, C = h and q = 1 / (1 + p).
     """
-    if workload.momentum == 0:
-        return filters_of_one_state(v, workload, poles)
-    return filters_in_numpy(v, workload, poles)
-
-
-def filters_of_one_state(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Float64, Float64]:
-    """Return what `filters` returns for momentum 0: with h of `tridiagonal`, downward, B = 0, C = h and q = 1 / (1 + p)."""
+    if workload.momentum != 0:
+        return filters_in_numpy(v, workload, poles)
     eta = rates(workload)[:, None]
     information = poles.shifts * (v[:, None] * eta**2)  # r_i on d
     h = _carried(information, np.zeros_like(poles.shifts))
@@ -121,9 +117,10 @@ def filters_of_one_state(v: Float64, workload: Workload, poles: Poles) -> tuple[
     return steps, diagonal(v, workload, poles), last
 
 
-def _backward(v: Float64, workload: Workload, poles: Poles) -> Float64:
-    """Return the covariance a, b, c and determinant D of (x_i, d_i) before x_i is observed, shape (T, 4, K)."""
+def filters_in_numpy(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Float64, Float64]:
+    """Return what `filters` returns: the backward filter, then the forward one, over all poles at once."""
     beta, eta = workload.momentum, rates(workload)
+    # The covariance a, b, c and determinant D of (x_i, d_i) before x_i is observed.
     gathered = np.empty((len(v), 4, len(poles.shifts)))
     a, b, c, D = np.repeat(behind(workload)[:, None], len(poles.shifts), axis=1)
     for i in range(len(v) - 1, -1, -1):
@@ -139,13 +136,6 @@ def _backward(v: Float64, workload: Workload, poles: Poles) -> Float64:
         q = 1 / (1 + r * a)
         c = (c + r * D) * q
         a, b, D = a * q, b * q, D * q
-    return gathered
-
-
-def filters_in_numpy(v: Float64, workload: Workload, poles: Poles) -> tuple[Float64, Float64, Float64]:
-    """Return what `filters` returns: the backward filter, then the forward one, over all poles at once."""
-    beta, eta = workload.momentum, rates(workload)
-    gathered = _backward(v, workload, poles)
     steps, total = np.empty((4, len(v), len(poles.shifts))), np.empty(len(v))
     A, B, C, J = np.zeros((4, len(poles.shifts)))
     for i in range(len(v)):

@@ -7,7 +7,7 @@ only settings and can be shared; all that changes is in `StreamState`. With `own
     noise row t  =  mean_t + own_t Z_t,
 
 has the law of row t of A^-1 B Z, which is C^-1 Z for square C, for rows Z of unit variance. The two parts are never
-added where the sum would be rounded: `fedmf.mechanisms.noise` says how they are released.
+added where the sum would be rounded: `fedmf.mechanisms.noise` has their release.
 
 A state and the rows are secrets: together with the released sums they give the exact sums.
 """
@@ -15,13 +15,14 @@ A state and the rows are secrets: together with the released sums they give the 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, Self, runtime_checkable
+from typing import ClassVar, Self
 
 import numpy as np
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Arrays, Float64
+from fedmf.mechanisms.arrays import Arrays, Float64, Floats
+from fedmf.mechanisms.workload import Workload, apply
 
 FORMAT_VERSION = 2  # 1: rows of float32
 CACHED = 1 << 15  # numbers of each scratch array: several of them fit in a second-level cache
@@ -65,88 +66,69 @@ class StreamState:
         return cls(int(arrays["step"]), buffers)
 
 
-@runtime_checkable
-class NoiseStream(Protocol):
-    """A streaming matrix.
+@dataclass(frozen=True, eq=False)
+class NoiseStream(ABC):
+    """A streaming matrix of `rounds` steps T, made from float32 `tables`; all that it costs is derived from these.
 
-    Every implementation promises:
+    Every implementation promises, and `check_stream` tests:
 
     - `next` is pure: the same fresh rows and state give the same bits. With `donate=True` the old state's
       buffers may be overwritten, which saves their copy; the old state is then spent.
     - The mean of step t depends on the fresh rows of steps before t only.
     - A step past the last one, and fresh rows or buffers of the wrong shape or type, raise `SettingError`.
-    """
+    - `sensitivity` and `errors` are those of the matrix that `next` applies.
 
-    @property
-    def rounds(self) -> int:
-        """Steps in an epoch, T."""
-
-    @property
-    def buffers(self) -> int:
-        """Rows of the model's length that the state holds."""
-
-    def own(self, step: int) -> float:
-        """Return the share of its own fresh row that the noise row of `step` has; not 0."""
-
-    def init(self, dimension: int) -> StreamState:
-        """Return the state before the first step, for rows of `dimension` coordinates."""
-
-    def next(
-        self, draw: Draw, state: StreamState, *, donate: bool = False
-    ) -> tuple[Float64, Float64, StreamState]:
-        """Return mean (d,) float64, the step's fresh row as `draw` gives it, and the next state."""
-
-    def rounding(self, sensitivity: float) -> float:
-        """Return how far float64 moves the conditional means of an epoch: see `fedmf.accounting.floating_point`.
-
-        `sensitivity` is the largest column norm of C. With E the (T, d) array of what the step's standard deviation of Z
-        multiplies, the 2-norm of E is at most this times the 2-norm of d normal numbers of variance 1.
-        """
-
-    def materialize_strategy(self) -> Float64:
-        """Return the dense C, shape (m, T) float64, as deployed; m = T but for trees. For tests and small T."""
-
-    def materialize_noising(self) -> Float64:
-        """Return the dense C^-1 or A^-1 B, shape (T, m) float64, as deployed. For tests and small T."""
-
-
-class BufferedStream(ABC):
-    """What the streams of this package share: the first state, and around every step its checks and state.
-
-    A stream adds what it is: `rounds`, `buffers`, `own` and `_step`.
+    The tables are copied, rounded to float32, and cannot be changed. Raises `SettingError` for tables that the stream
+    cannot have.
     """
 
     rounds: int
+    tables: Floats  # float32, once made
+    takes: ClassVar[str]  # the tables that a stream of this class can have, in words
+
+    def __post_init__(self) -> None:
+        check_at_least("rounds", self.rounds, 1)
+        tables = np.array(self.tables, dtype=np.float32)
+        tables.flags.writeable = False
+        object.__setattr__(self, "tables", tables)
+        if not (tables.size and np.isfinite(tables).all() and self._fits()):
+            raise SettingError(
+                f"tables of shape {tables.shape} do not fit a {type(self).__name__} of {self.rounds} rounds; they must "
+                f"be finite numbers, {self.takes}."
+            )
+
+    @abstractmethod
+    def _fits(self) -> bool:
+        """Return whether `tables` are what `takes` describes."""
 
     @property
     @abstractmethod
     def buffers(self) -> int:
         """Rows of the model's length that the state holds."""
 
-    def init(self, dimension: int) -> StreamState:
-        """Return `buffers` zero rows, which the operating system provides as they are filled."""
-        return first_state(self.buffers, dimension)
+    @abstractmethod
+    def own(self, step: int) -> float:
+        """Return the share of its own fresh row that the noise row of `step` has; not 0."""
 
-    def next(
-        self, draw: Draw, state: StreamState, *, donate: bool = False
-    ) -> tuple[Float64, Float64, StreamState]:
-        """Return mean, fresh row and the next state; see `NoiseStream.next`."""
-        check_step(state.step, self.rounds)
-        if state.buffers.dtype != np.float64 or state.buffers.shape[0] not in self._kinds_of_state():
-            raise SettingError(
-                f"the state holds {state.buffers.shape[0]} rows of {state.buffers.dtype}; "
-                f"this stream needs {self.buffers} rows of float64."
-            )
-        fresh, dimension = draw(state.step), state.buffers.shape[1]
-        if fresh.dtype != np.float64 or fresh.shape != (dimension,):
-            raise SettingError(
-                f"the fresh row of step {state.step} is {fresh.dtype} of shape {fresh.shape}; "
-                f"it must be float64 of shape {(dimension,)}."
-            )
-        mean = np.empty(dimension)
-        updated = state.buffers if donate else copy_of(state.buffers, self._kept(state.step))
-        self._step(state.step, fresh, state.buffers, updated, mean, draw)
-        return mean, fresh, StreamState(state.step + 1, updated)
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """The largest column 2-norm of C, for one participation an epoch."""
+
+    @abstractmethod
+    def errors(self, workload: Workload) -> tuple[Float64, Float64]:
+        """Return for unit noise the row norms (T,) of the decoder B of `workload`, and what is left, (2, 2).
+
+        That is the covariance of momentum and output after the last round.
+        """
+
+    @abstractmethod
+    def rounding(self) -> float:
+        """Return how far float64 moves the conditional means of an epoch: see `fedmf.accounting.floating_point`.
+
+        With E the (T, d) array of what the step's standard deviation of Z multiplies, the 2-norm of E is at most this
+        times the 2-norm of d normal numbers of variance 1.
+        """
 
     @abstractmethod
     def _step(
@@ -166,24 +148,58 @@ class BufferedStream(ABC):
         """Return how many rows a state may hold."""
         return (self.buffers,)
 
+    def init(self, dimension: int) -> StreamState:
+        """Return the state before the first step, for rows of `dimension` coordinates: `buffers` zero rows."""
+        return first_state(self.buffers, dimension)
+
+    def next(
+        self, draw: Draw, state: StreamState, *, donate: bool = False
+    ) -> tuple[Float64, Float64, StreamState]:
+        """Return mean (d,) float64, the step's fresh row as `draw` gives it, and the next state."""
+        if not 0 <= state.step < self.rounds:
+            raise SettingError(
+                f"step is {state.step}; an epoch of this stream has steps 0 to {self.rounds - 1}."
+            )
+        if state.buffers.dtype != np.float64 or state.buffers.shape[0] not in self._kinds_of_state():
+            raise SettingError(
+                f"the state holds {state.buffers.shape[0]} rows of {state.buffers.dtype}; "
+                f"this stream needs {self.buffers} rows of float64."
+            )
+        fresh, dimension = draw(state.step), state.buffers.shape[1]
+        if fresh.dtype != np.float64 or fresh.shape != (dimension,):
+            raise SettingError(
+                f"the fresh row of step {state.step} is {fresh.dtype} of shape {fresh.shape}; "
+                f"it must be float64 of shape {(dimension,)}."
+            )
+        mean, updated = np.empty(dimension), state.buffers
+        if not donate:
+            updated = np.zeros(state.buffers.shape)  # the system provides the zeros of rows as they fill
+            filled = self._kept(state.step)
+            updated[:filled] = state.buffers[:filled]
+        self._step(state.step, fresh, state.buffers, updated, mean, draw)
+        return mean, fresh, StreamState(state.step + 1, updated)
+
+    def materialize_noising(self) -> Float64:
+        """Return the dense C^-1 or A^-1 B, (T, m) float64, as deployed; m = T but for trees. For tests and small T."""
+        return feed(self, np.eye(self.rounds))
+
+    def materialize_strategy(self) -> Float64:
+        """Return the dense C, shape (m, T) float64, as deployed. For tests and small T."""
+        return inverse(self.materialize_noising())
+
+
+def inverse(lower: Float64) -> Float64:
+    """Return the inverse of a lower triangular matrix, shape (T, T)."""
+    from scipy.linalg import solve_triangular  # a run needs none of it
+
+    result: Float64 = solve_triangular(lower, np.eye(len(lower)), lower=True)
+    return result
+
 
 def first_state(buffers: int, dimension: int) -> StreamState:
     """Return a state of `buffers` zero rows of `dimension` coordinates."""
     check_at_least("dimension", dimension, 1)
     return StreamState(0, np.zeros((buffers, dimension)))
-
-
-def check_step(step: int, rounds: int) -> None:
-    """Raise `SettingError` unless 0 <= step < rounds."""
-    if not 0 <= step < rounds:
-        raise SettingError(f"step is {step}; an epoch of this stream has steps 0 to {rounds - 1}.")
-
-
-def copy_of(buffers: Float64, filled: int) -> Float64:
-    """Return a copy of the first `filled` rows; the system provides the zeros of the others as they fill."""
-    copied = np.zeros(buffers.shape)
-    copied[:filled] = buffers[:filled]
-    return copied
 
 
 def blocks(dimension: int, rows: int) -> list[slice]:
@@ -199,3 +215,42 @@ def feed(stream: NoiseStream, fresh: Float64) -> Float64:
         mean, own_row, state = stream.next(fresh.__getitem__, state, donate=True)
         rows[step] = mean + stream.own(step) * own_row
     return rows
+
+
+def check_stream(stream: NoiseStream) -> None:
+    """Raise `AssertionError` unless a stream keeps the promises of `NoiseStream`: a check for tests, at small T.
+
+    Its matrix L is what `next` makes of the identity, and its costs are compared with those of L: the accounted sensitivity
+    is at least that of L^-1 (more for trees, whose nodes are more than T).
+    """
+    rounds = stream.rounds
+    emitted = feed(stream, np.eye(rounds))
+    assert not np.triu(emitted, 1).any()
+    np.testing.assert_array_equal(np.diag(emitted), [stream.own(step) for step in range(rounds)])
+    fresh = np.random.default_rng(0).standard_normal((rounds, 3))
+    kept = fresh.copy()
+    state, donated = stream.init(3), stream.init(3)
+    for step in range(rounds):
+        before = state.buffers.copy()
+        mean, own_row, after = stream.next(fresh.__getitem__, state)
+        mean_again, _, again = stream.next(fresh.__getitem__, StreamState.from_arrays(state.to_arrays()))
+        mean_donated, _, donated = stream.next(fresh.__getitem__, donated, donate=True)
+        expected = emitted[step, :step] @ fresh[:step]
+        np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-9 * np.abs(emitted).max())
+        np.testing.assert_array_equal(own_row, fresh[step])
+        np.testing.assert_array_equal(state.buffers, before)
+        for other_mean, other in ((mean_again, again), (mean_donated, donated)):
+            np.testing.assert_array_equal(other_mean, mean)
+            np.testing.assert_array_equal(other.buffers, after.buffers)
+        state = after
+    np.testing.assert_array_equal(fresh, kept)
+    try:
+        stream.next(fresh.__getitem__, state)
+    except SettingError:
+        pass
+    else:
+        raise AssertionError(f"the stream went past its {rounds} rounds")
+    assert np.linalg.norm(inverse(emitted), axis=0).max() <= stream.sensitivity * (1 + 1e-9)
+    norms, _ = stream.errors(Workload(rounds, 0.5))
+    decoder = apply(Workload(rounds, 0.5), emitted)
+    np.testing.assert_allclose(norms, np.linalg.norm(decoder, axis=1), rtol=1e-9)

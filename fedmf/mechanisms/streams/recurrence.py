@@ -10,15 +10,15 @@ so column norms and the error of the stream as deployed follow exactly, in O(T r
 themselves.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
 
 import numpy as np
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float32, Float64
-from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import ON_RELEASE, BufferedStream, Draw, blocks
+from fedmf.mechanisms.arrays import Float32, Float64, Floats
+from fedmf.mechanisms.streams.protocol import ON_RELEASE, Draw, NoiseStream, blocks
 from fedmf.mechanisms.workload import Workload
 from fedmf.normals import UNIT
 
@@ -50,7 +50,7 @@ def tables_of(form: StrategyForm) -> Float32:
     return tables
 
 
-def strategy_form(tables: Float32) -> StrategyForm:
+def strategy_form(tables: Floats) -> StrategyForm:
     """Return C as it is deployed: in float64, from the rounded tables."""
     exact = tables.astype(np.float64)
     r = exact.shape[1] - 1
@@ -85,69 +85,50 @@ def with_unit_columns(form: StrategyForm) -> StrategyForm:
     return StrategyForm(form.F, form.g / norms[:, None], form.lam, form.c / norms)
 
 
-class LinearStream(Protocol):
-    """A stream whose step is linear in a short state: what `output_variances` needs to know of it."""
-
-    @property
-    def buffers(self) -> int:
-        """Rows of the state, r."""
-
-    def step_maps(self, steps: range) -> tuple[Float64, Float64]:
-        """Return the maps of the buffers onto [sigma'; x], and the covariance that fresh rows add to it.
-
-        Shapes (n, r + 1, r) and (n, r + 1, r + 1), the second for fresh rows of unit variance.
-        """
-
-
-def output_variances(stream: LinearStream, workload: Workload) -> tuple[Float64, Float64]:
+def output_variances(
+    buffers: int, step_maps: Callable[[range], tuple[Float64, Float64]], workload: Workload
+) -> tuple[Float64, Float64]:
     """Return Var((A x)_t) for unit noise, shape (T,): the squared row norms of B; and what is left.
 
-    That is the covariance (2, 2) of momentum and output after the last round. The covariance of (sigma, momentum, output) goes forward in time: sums of squares only, exact up to
-    rounding.
+    What is left is the covariance (2, 2) of momentum and output after the last round. The covariance of (sigma, momentum,
+    output) goes forward in time: sums of squares only, exact up to rounding. `step_maps` of n steps gives the maps of r =
+    `buffers` rows sigma onto [sigma'; x], (n, r + 1, r), and the covariance that fresh rows of unit variance add to it,
+    (n, r + 1, r + 1).
     """
+    r, rates = buffers, workloads.rates(workload)
     variances = np.empty(workload.rounds)
-    covariance = np.zeros((stream.buffers + 2, stream.buffers + 2))
+    covariance = np.zeros((r + 2, r + 2))
     for start in range(0, workload.rounds, CHUNK):
         steps = range(start, min(start + CHUNK, workload.rounds))
-        covariance = carry(*_with_output(stream, steps, workload), covariance, variances[start:])
+        state_maps, added = step_maps(steps)
+        # Momentum and output behind the buffers: m' = beta m + x and y' = y + eta m'.
+        transition = np.zeros((len(steps), r + 2, r + 2))
+        transition[:, : r + 1, :r] = state_maps
+        transition[:, r, r] = workload.momentum
+        lift = np.zeros((len(steps), r + 2, r + 1))
+        lift[:, : r + 1] = np.eye(r + 1)
+        lift[:, -1, -1] = rates[steps.start : steps.stop]
+        transition = lift @ transition[:, : r + 1]
+        transition[:, -1, -1] += 1
+        added = lift @ added @ lift.swapaxes(1, 2)
+        for step, number in enumerate(steps):
+            covariance = transition[step] @ covariance @ transition[step].T + added[step]
+            variances[number] = covariance[-1, -1]  # of y_t = (A x)_t
     return variances, covariance[-2:, -2:].copy()
 
 
-def carry(transition: Float64, added: Float64, covariance: Float64, variances: Float64) -> Float64:
-    """Return the covariance of (sigma, m, y) after the steps of `transition` (n, r + 2, r + 2).
-
-    `added` is what fresh rows add in each; the first n entries of `variances` become those of y after each step.
-    """
-    for step in range(len(transition)):
-        covariance = transition[step] @ covariance @ transition[step].T + added[step]
-        variances[step] = covariance[-1, -1]  # of y_t = (A x)_t
-    return covariance
-
-
-def _with_output(stream: LinearStream, steps: range, workload: Workload) -> tuple[Float64, Float64]:
-    """Return `step_maps` with momentum and output behind the buffers: m' = beta m + x and y' = y + eta m'."""
-    state_maps, added = stream.step_maps(steps)
-    n, _, r = state_maps.shape
-    transition = np.zeros((n, r + 2, r + 2))
-    transition[:, : r + 1, :r] = state_maps
-    transition[:, r, r] = workload.momentum
-    lift = np.zeros((n, r + 2, r + 1))
-    lift[:, : r + 1] = np.eye(r + 1)
-    lift[:, -1, -1] = workloads.rates(workload)[steps.start : steps.stop]
-    transition = lift @ transition[:, : r + 1]
-    transition[:, -1, -1] += 1
-    return transition, lift @ added @ lift.swapaxes(1, 2)
-
-
-@dataclass(frozen=True)
-class RecurrentStream(BufferedStream):
+@dataclass(frozen=True, eq=False)
+class RecurrentStream(NoiseStream):
     """A noise stream from its tables: (T, r + 1, r + 1) float32, or (1, r + 1, r + 1) for all steps.
 
     A step costs one product of an (r + 1) x (r + 1) matrix and r + 1 rows; the state is r rows.
     """
 
-    rounds: int
-    tables: Float32
+    takes = "(T or 1, r + 1, r + 1), no last entry of a matrix 0"
+
+    def _fits(self) -> bool:
+        is_square = self.tables.ndim == 3 and self.tables.shape[1] == self.tables.shape[2]
+        return is_square and len(self.tables) in (1, self.rounds) and bool(self.tables[:, -1, -1].all())
 
     @property
     def buffers(self) -> int:
@@ -161,6 +142,16 @@ class RecurrentStream(BufferedStream):
     def own(self, step: int) -> float:
         """Return 1 / c_t."""
         return float(self.table(step)[-1, -1])
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """The largest column norm of C as deployed."""
+        return float(column_norms(strategy_form(self.tables), self.rounds).max())
+
+    def errors(self, workload: Workload) -> tuple[Float64, Float64]:
+        """Return the row norms of A C^-1 and what is left; see `output_variances`."""
+        variances, left = output_variances(self.buffers, self._step_maps, workload)
+        return np.sqrt(variances), left
 
     def _step(
         self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
@@ -177,7 +168,7 @@ class RecurrentStream(BufferedStream):
             np.matmul(table_of_state, rows, out=updated[:, block])
             np.matmul(row_of_mean, rows[:-1], out=mean[block])
 
-    def rounding(self, sensitivity: float) -> float:
+    def rounding(self) -> float:
         """Return the bound; see `NoiseStream.rounding`.
 
         A step rounds a buffer to within (r + 2) u (|table| |state|), whose entries are normal numbers of the standard
@@ -193,43 +184,11 @@ class RecurrentStream(BufferedStream):
             covariance = table[:r, :r] @ covariance @ table[:r, :r].T + np.outer(table[:r, r], table[:r, r])
         for step in range(self.rounds - 1, -1, -1):
             i, sizes = min(step, last), np.abs(self.table(step)) @ spreads[step]
-            total += sensitivity * float(sizes[r]) + float(np.sqrt(np.diag(gramian)) @ sizes[:r])
+            total += self.sensitivity * float(sizes[r]) + float(np.sqrt(np.diag(gramian)) @ sizes[:r])
             gramian = form.F[i].T @ gramian @ form.F[i] + np.outer(form.lam[i], form.lam[i])
         return (r + 1 + ON_RELEASE) * UNIT * total
 
-    def step_maps(self, steps: range) -> tuple[Float64, Float64]:
-        """Return the columns of the tables, the last as the covariance it causes; see `LinearStream`."""
+    def _step_maps(self, steps: range) -> tuple[Float64, Float64]:
+        """Return the columns of the tables, the last as the covariance it causes; see `output_variances`."""
         tables = self.tables[np.minimum(steps, len(self.tables) - 1)].astype(np.float64)
         return tables[:, :, :-1], tables[:, :, -1:] * tables[:, None, :, -1]
-
-    def materialize_strategy(self) -> Float64:
-        """Return the dense C of the float32 tables, shape (T, T)."""
-        form = strategy_form(self.tables)
-        n = self.rounds
-        C, sigma = np.empty((n, n)), np.zeros((self.buffers, n))  # row t of C; how sigma depends on x
-        for step in range(n):
-            i = min(step, len(form.c) - 1)
-            C[step] = form.lam[i] @ sigma  # z_t = lam_t . sigma_t + c_t x_t
-            C[step, step] += form.c[i]
-            sigma = form.F[i] @ sigma  # sigma_{t+1} = F_t sigma_t + g_t x_t
-            sigma[:, step] += form.g[i]
-        return C
-
-    def materialize_noising(self) -> Float64:
-        """Return the dense C^-1 of the float32 tables, shape (T, T)."""
-        n = self.rounds
-        noising, sigma = np.empty((n, n)), np.zeros((self.buffers, n))  # row t of C^-1; sigma by z
-        for step in range(n):
-            table = self.table(step)
-            product = table[:, :-1] @ sigma  # [sigma'; x] by the fresh rows before z_t
-            product[:, step] += table[:, -1]  # and by z_t itself
-            sigma, noising[step] = product[:-1], product[-1]
-        return noising
-
-
-def rounded_with_cost(tables: Float32, workload: Workload) -> Fitted:
-    """Return tables with the sensitivity and per-round error of exactly these float32 numbers."""
-    stream = RecurrentStream(workload.rounds, tables)
-    sensitivity = float(column_norms(strategy_form(tables), workload.rounds).max())
-    variances, left = output_variances(stream, workload)
-    return Fitted(sensitivity, sensitivity * np.sqrt(variances), tables, sensitivity**2 * left)

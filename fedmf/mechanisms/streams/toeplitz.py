@@ -1,38 +1,30 @@
 """Lower triangular Toeplitz matrices by their coefficients, and their noise stream.
 
-A matrix is its first column `coefs`: products are truncated convolutions, the inverse and the square root are
-power series. C^-1 z is streamed by substitution, x_t = z_t - sum_k c_k x_{t-k} with c_0 = 1, from the last
-rows x: one fewer than C has bands.
+A matrix is its first column `coefs`: products are truncated convolutions, the inverse is a power series. C^-1 z is
+streamed by substitution, x_t = z_t - sum_k c_k x_{t-k} with c_0 = 1, from the last rows x: one fewer than C has bands.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from scipy.linalg import toeplitz
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float32, Float64
-from fedmf.mechanisms.filters import fftconvolve, lfilter
-from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import ON_RELEASE, BufferedStream, Draw, blocks
+from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.streams.protocol import ON_RELEASE, Draw, NoiseStream, blocks
 from fedmf.mechanisms.workload import Workload
 from fedmf.normals import UNIT
 
 ADDED = 64  # rows that one product adds up
 
 
-def materialize(coefs: Float64, rounds: int) -> Float64:
-    """Return the dense lower triangular Toeplitz matrix, shape (T, T), of coefficients of any length."""
-    column = np.zeros(rounds)
-    column[: len(coefs)] = coefs[:rounds]
-    return toeplitz(column, np.zeros(rounds))
-
-
 def multiply(left: Float64, right: Float64, rounds: int) -> Float64:
     """Return the first `rounds` coefficients of the product."""
     if min(len(left), len(right)) < 64:
         return np.convolve(left, right)[:rounds]
-    return fftconvolve(left, right)[:rounds]
+    from scipy.signal import fftconvolve  # imported late: it takes 0.7 s
+
+    return np.asarray(fftconvolve(left, right)[:rounds], np.float64)
 
 
 def inverse(coefs: Float64, rounds: int) -> Float64:
@@ -41,23 +33,22 @@ def inverse(coefs: Float64, rounds: int) -> Float64:
     >>> inverse(np.array([1.0, -1.0]), 4)
     array([1., 1., 1., 1.])
     """
-    impulse = np.zeros(rounds)
-    impulse[0] = 1
-    return lfilter([1.0], coefs, impulse)
+    impulse = np.eye(1, rounds)[0]
+    if len(coefs) == 1:
+        return np.asarray(impulse / coefs[0], np.float64)
+    from scipy.signal import lfilter  # imported late: it takes 0.7 s
 
-
-def sensitivity(coefs: Float64, rounds: int) -> float:
-    """Return the largest column norm: that of the first column."""
-    return float(np.linalg.norm(coefs[:rounds]))
+    return np.asarray(lfilter([1.0], coefs, impulse), np.float64)
 
 
 def row_norms(noising: Float64, workload: Workload) -> tuple[Float64, Float64]:
     """Return the row norms (T,) of B = A N for Toeplitz N with coefficients `noising` of length T, and what is left.
 
-    That is the covariance (2, 2) of momentum and output after the last round, for unit noise. O(T) for a Toeplitz workload; O(T^2) time and O(T) memory for a learning-rate schedule, where row t of B
-    is row t - 1 plus eta_t times the reversed coefficients of M_beta N.
+    That is the covariance (2, 2) of momentum and output after the last round, for unit noise. O(T) for a Toeplitz
+    workload; O(T^2) time and O(T) memory for a learning-rate schedule, where row t of B is row t - 1 plus eta_t times the
+    reversed coefficients of M_beta N.
     """
-    averaged = lfilter([1.0], [1.0, -workload.momentum], noising)[::-1].copy()
+    averaged = workloads.recursion(workload.momentum, noising)[::-1].copy()
     if workload.is_toeplitz:
         decoder = workloads.apply(workload, noising)
         return np.sqrt(np.cumsum(decoder**2)), _gram(averaged, decoder[::-1])
@@ -75,34 +66,39 @@ def _gram(momentum: Float64, output: Float64) -> Float64:
     return rows @ rows.T
 
 
-def rounded_with_cost(coefs: Float64, workload: Workload) -> Fitted:
-    """Return c_k / c_0 as rounded to float32, with the cost of exactly these coefficients of C."""
-    rounded = (coefs / coefs[0]).astype(np.float32)
-    exact = rounded.astype(np.float64)
-    norm = sensitivity(exact, workload.rounds)
-    noising = inverse(exact, workload.rounds)
-    norms, left = row_norms(noising, workload)
-    return Fitted(norm, norm * norms, rounded, norm**2 * left)
-
-
-@dataclass(frozen=True)
-class ToeplitzStream(BufferedStream):
-    """A noise stream of `rounds` steps for Toeplitz C with `coefs` (bands,) float32, the first of them 1.
+@dataclass(frozen=True, eq=False)
+class ToeplitzStream(NoiseStream):
+    """A noise stream of `rounds` steps for Toeplitz C whose coefficients are its tables, (bands,) float32.
 
     The state holds the last bands - 1 noise rows in a ring: row x_s lies at place s mod (bands - 1).
     """
 
-    rounds: int
-    coefs: Float32
+    takes = "one a band, the first of them 1"
+
+    def _fits(self) -> bool:
+        return self.tables.ndim == 1 and bool(self.tables[0] == 1)
 
     @property
     def buffers(self) -> int:
         """Bands - 1."""
-        return len(self.coefs) - 1
+        return len(self.tables) - 1
 
     def own(self, step: int) -> float:
         """Return 1."""
         return 1.0
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """The norm of the first column."""
+        return float(np.linalg.norm(self._exact[: self.rounds]))
+
+    def errors(self, workload: Workload) -> tuple[Float64, Float64]:
+        """Return the row norms of A C^-1 and what is left; see `row_norms`."""
+        return row_norms(inverse(self._exact, self.rounds), workload)
+
+    @property
+    def _exact(self) -> Float64:
+        return self.tables.astype(np.float64)
 
     def _step(
         self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
@@ -123,23 +119,14 @@ class ToeplitzStream(BufferedStream):
         """Return c_k in the order in which the ring holds x_{step - k}, without places not yet filled."""
         filled = self._kept(step)
         ages = (step - 1 - np.arange(filled)) % max(self.buffers, 1) + 1
-        return self.coefs[ages].astype(np.float64)
+        return self.tables[ages].astype(np.float64)
 
-    def rounding(self, sensitivity: float) -> float:
+    def rounding(self) -> float:
         """Return the bound; see `NoiseStream.rounding`.
 
         A kept row x is rounded once, and what a step makes of the rows at most `ADDED` times in a group and once a group.
         """
-        exact = self.coefs.astype(np.float64)
-        largest = float(np.linalg.norm(inverse(exact, self.rounds)))  # standard deviation of a row x
+        largest = float(np.linalg.norm(inverse(self._exact, self.rounds)))  # standard deviation of a row x
         roundings = ADDED + self.buffers / ADDED + 1 + ON_RELEASE
-        sizes = np.cumsum(np.abs(exact))[np.minimum(np.arange(self.rounds), self.buffers)]
-        return float(sensitivity * UNIT * largest * (1 + roundings * sizes).sum())
-
-    def materialize_strategy(self) -> Float64:
-        """Return the dense C, shape (T, T)."""
-        return materialize(self.coefs.astype(np.float64), self.rounds)
-
-    def materialize_noising(self) -> Float64:
-        """Return the dense C^-1, shape (T, T)."""
-        return materialize(inverse(self.coefs.astype(np.float64), self.rounds), self.rounds)
+        sizes = np.cumsum(np.abs(self._exact))[np.minimum(np.arange(self.rounds), self.buffers)]
+        return float(self.sensitivity * UNIT * largest * (1 + roundings * sizes).sum())

@@ -11,12 +11,12 @@ below.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from fedmf.mechanisms.arrays import Float32, Float64
-from fedmf.mechanisms.fitted import Fitted
-from fedmf.mechanisms.streams.protocol import ON_RELEASE, BufferedStream, Draw, blocks
+from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.streams.protocol import ON_RELEASE, Draw, NoiseStream, blocks
 from fedmf.mechanisms.streams.recurrence import output_variances
 from fedmf.mechanisms.workload import Workload
 from fedmf.normals import UNIT
@@ -50,17 +50,8 @@ def strategy(rounds: int) -> Float64:
     return C
 
 
-def rounded_with_cost(weights: Float64, workload: Workload) -> Fitted:
-    """Return the weights as rounded, the sensitivity sqrt(floor(log2 T) + 1) and the per-round error."""
-    rounded = weights.astype(np.float32)
-    stream = TreeStream(workload.rounds, rounded)
-    sensitivity = float(np.sqrt(levels(workload.rounds)))
-    variances, left = output_variances(stream, workload)
-    return Fitted(sensitivity, sensitivity * np.sqrt(variances), rounded, sensitivity**2 * left)
-
-
-@dataclass(frozen=True)
-class TreeStream(BufferedStream):
+@dataclass(frozen=True, eq=False)
+class TreeStream(NoiseStream):
     """A noise stream from the weight of each node's own measurement, by height, (levels,) float32.
 
     The state holds, for every height, the estimate of the last node completed there. The row emitted is the change of the
@@ -69,17 +60,29 @@ class TreeStream(BufferedStream):
     same law. So the rows emitted are L Z with L (T, T) lower triangular, and L L^T = A^-1 B B^T A^-T.
     """
 
-    rounds: int
-    weights: Float32
+    takes = "a weight for each height of the tree"
+
+    def _fits(self) -> bool:
+        return self.tables.shape == (levels(self.rounds),)
 
     @property
     def buffers(self) -> int:
         """Heights of the tree."""
-        return len(self.weights)
+        return len(self.tables)
 
     def own(self, step: int) -> float:
         """Return the standard deviation of what the measurements of a step add to its row."""
         return float(np.linalg.norm(self.maps(height(step))[1][1]))
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """The square root of floor(log2 T) + 1: as published, nodes that no estimate uses are counted."""
+        return float(np.sqrt(levels(self.rounds)))
+
+    def errors(self, workload: Workload) -> tuple[Float64, Float64]:
+        """Return the row norms of B and what is left; see `output_variances`."""
+        variances, left = output_variances(self.buffers, self._step_maps, workload)
+        return np.sqrt(variances), left
 
     def maps(self, top: int) -> tuple[Float64, Float64]:
         """Return what a step of height `top` makes of the buffers below it and of its nodes' measurements.
@@ -87,12 +90,12 @@ class TreeStream(BufferedStream):
         Shapes (2, top) and (2, top + 1); the rows are the estimate of the new node and the noise row.
         """
         of_buffers, of_fresh = np.zeros((2, top)), np.zeros((2, top + 1))
-        of_fresh[0, 0] = self.weights[0]  # the leaf: its own measurement
+        of_fresh[0, 0] = self.tables[0]  # the leaf: its own measurement
         for h in range(1, top + 1):
-            share = 1 - float(self.weights[h])  # of the children: the left one is kept, the right one new
+            share = 1 - float(self.tables[h])  # of the children: the left one is kept, the right one new
             of_fresh[0] *= share
             of_buffers[0] *= share
-            of_fresh[0, h] = self.weights[h]
+            of_fresh[0, h] = self.tables[h]
             of_buffers[0, h - 1] = share
         of_fresh[1] = of_fresh[0]  # the noise row: the new node minus the lower ones that it replaces
         of_buffers[1] = of_buffers[0] - 1
@@ -107,7 +110,7 @@ class TreeStream(BufferedStream):
             estimate, mean[block] = of_buffers @ buffers[:top, block]
             updated[top, block] = estimate + own * fresh[block]
 
-    def rounding(self, sensitivity: float) -> float:
+    def rounding(self) -> float:
         """Return the bound; see `NoiseStream.rounding`.
 
         No estimate has a variance above 1, and no map an entry above 1. An estimate is the sum of the rows emitted in its
@@ -119,10 +122,10 @@ class TreeStream(BufferedStream):
         one = (heights.max() + 2 + ON_RELEASE) * (self.buffers + 1) * UNIT
         own = np.array([np.linalg.norm(self.maps(top)[1][1]) for top in heights.tolist()])
         carried = np.sqrt((counts * (2.0**heights / own) ** 2).sum())
-        return float(one * (sensitivity * self.rounds + carried))
+        return float(one * (self.sensitivity * self.rounds + carried))
 
-    def step_maps(self, steps: range) -> tuple[Float64, Float64]:
-        """Return each step's map of the buffers and covariance of its measurements; see `LinearStream`."""
+    def _step_maps(self, steps: range) -> tuple[Float64, Float64]:
+        """Return each step's map of the buffers and covariance of its measurements; see `output_variances`."""
         maps = [self._whole_maps(top) for top in range(self.buffers)]
         tops = [height(step) for step in steps]
         state_maps = np.stack([state_map for state_map, _ in maps])[tops]

@@ -21,8 +21,7 @@ from fedmf.accounting import (
 from fedmf.accounting.caveats import NOT_PROVED
 from fedmf.accounting.conversion import GRID, best_order
 from fedmf.errors import NotCoveredError, SettingError
-from fedmf.mechanisms import prefix_sum
-from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, rounded_with_cost, tables_of
+from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, tables_of
 
 ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
 
@@ -79,10 +78,10 @@ def test_cancellation_over_a_million_coordinates_and_epochs(order):
 def test_squared_or_forgotten_column_norm_scaling_b_c_and_sigma_changes_nothing(scale):
     """z = sigma/c: (B/2, 2C, 2 sigma) leaves epsilon and the law of the output as they were."""
     stream = asymmetric_strategy(np.random.default_rng(0), 6, scale)
-    c = rounded_with_cost(stream.tables, prefix_sum(6)).sensitivity
+    c = stream.sensitivity
     noise = c * stream.materialize_noising()
     plain = asymmetric_strategy(np.random.default_rng(0), 6)
-    unscaled = rounded_with_cost(plain.tables, prefix_sum(6)).sensitivity * plain.materialize_noising()
+    unscaled = plain.sensitivity * plain.materialize_noising()
     np.testing.assert_allclose(noise, unscaled, rtol=1e-5)
     sigma = 1.3 * scale
     claimed = rdp(EpochEvent(sigma / c, 1.0, 1.0), 4.0)
@@ -92,7 +91,7 @@ def test_squared_or_forgotten_column_norm_scaling_b_c_and_sigma_changes_nothing(
 def test_row_norms_instead_of_column_norms_an_asymmetric_c():
     """The exact divergence of the release, over the worst round of one client, is that of the column norm."""
     stream = asymmetric_strategy(np.random.default_rng(1), 5)
-    c = rounded_with_cost(stream.tables, prefix_sum(5)).sensitivity
+    c = stream.sensitivity
     exact = exact_divergence(stream, 4.0, sigma=1.3)
     assert rdp(EpochEvent(1.3 / c, 1.0, 1.0), 4.0) == pytest.approx(exact, rel=1e-6, abs=0)
     rows = np.linalg.norm(stream.materialize_strategy(), axis=1).max()

@@ -1,52 +1,78 @@
-"""What a factorization rests on."""
+"""A factorization used for another workload, and deployed again from the tables that were kept."""
 
-import ast
-from functools import cache
-from pathlib import Path
+import numpy as np
+import pytest
 
-import fedmf
-from fedmf.mechanisms import factorization
+from fedmf.errors import DataError, SettingError
+from fedmf.mechanisms import design, momentum, prefix_sum, workload as workloads
+from fedmf.mechanisms.schedules import rates
 
-ROOT = Path(fedmf.__file__).parents[1]
-
-
-@cache
-def imports(name):
-    """The modules of the project that a module's source imports."""
-    file = ROOT / f"{name.replace('.', '/')}.py"
-    source = file if file.exists() else file.with_suffix("") / "__init__.py"
-    found = set()
-    for node in ast.walk(ast.parse(source.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("fedmf"):
-            found.add(node.module)
-            for alias in node.names:
-                below = f"{node.module}.{alias.name}"
-                path = ROOT / below.replace(".", "/")
-                if path.with_suffix(".py").exists() or path.is_dir():
-                    found |= {below}
-    return found - {"fedmf.mechanisms"}  # the face, whose names stand in files of their own
+# One family for each kind of stream.
+FAMILIES = ("optimal", "banded_toeplitz", "binary_tree", "optimal_dense")
 
 
-def reached(name):
-    """All modules that one imports, over any number of steps."""
-    seen, waiting = set(), [name]
-    while waiting:
-        for module in imports(waiting.pop()) - seen:
-            seen.add(module)
-            waiting.append(module)
-    return seen
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kept_tables_make_the_same_stream_with_the_same_cost(family):
+    mechanism = design(family, prefix_sum(12))
+    assert mechanism.stream.tables.dtype == np.float32
+    again = mechanism.with_tables(mechanism.stream.tables.copy())
+    assert again.fingerprint == mechanism.fingerprint
+    assert again.sensitivity == mechanism.sensitivity
+    np.testing.assert_array_equal(again.per_round_error, mechanism.per_round_error)
+    np.testing.assert_array_equal(again.left, mechanism.left)
+    assert (again.family, again.workload) == (mechanism.family, mechanism.workload)
 
 
-def test_a_factorization_is_a_value_that_needs_no_solver():
-    below = reached(factorization.__name__)
-    assert "fedmf.mechanisms.streams.protocol" in below
-    assert not [name for name in below if "optimum" in name or "families" in name or name.endswith("bounds")]
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_tables_are_costed_by_the_stream_that_they_make(family):
+    """The noise is scaled by this sensitivity: that of the tables before would state too little noise as enough."""
+    mechanism = design(family, prefix_sum(12))
+    tables = mechanism.stream.tables.copy()
+    if tables.ndim == 1:
+        tables[1:] *= np.float32(0.5)
+    else:
+        tables *= np.float32(1.25)
+    other = mechanism.with_tables(tables)
+    np.testing.assert_array_equal(other.stream.tables, tables)
+    decoder, encoder = other.materialize()
+    norm = np.linalg.norm(encoder, axis=0).max()
+    assert other.sensitivity == pytest.approx(norm, rel=1e-5)
+    errors = norm * np.linalg.norm(decoder, axis=1)
+    np.testing.assert_allclose(other.per_round_error, errors, rtol=1e-4)
+    assert other.left[1, 1] == pytest.approx(errors[-1] ** 2, rel=1e-4)
+    assert other.fingerprint != mechanism.fingerprint
 
 
-def test_families_stand_below_the_door():
-    for file in (ROOT / "fedmf/mechanisms/families").glob("*.py"):
-        assert "fedmf.mechanisms.family" not in reached(f"fedmf.mechanisms.families.{file.stem}")
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda tables: tables.astype(np.float64),
+        lambda tables: tables[np.newaxis],
+        lambda tables: tables[:0],
+        lambda tables: tables * np.float32(np.nan),
+    ],
+    ids=["another type", "another form", "none", "not finite"],
+)
+def test_tables_that_a_stream_cannot_have_are_refused(family, spoil):
+    mechanism = design(family, prefix_sum(12))
+    with pytest.raises(DataError, match=rf"none of {family}"):
+        mechanism.with_tables(spoil(mechanism.stream.tables))
 
 
-def test_the_walk_sees_the_solver_where_it_is():
-    assert "fedmf.mechanisms.optimum.fixed_point" in reached("fedmf.mechanisms.bounds")
+@pytest.mark.parametrize("family", ["optimal", "sqrt_toeplitz", "honaker_online", "honaker_full"])
+def test_post_processing_changes_the_cost_and_not_the_stream(family):
+    mechanism = design(family, prefix_sum(30))
+    other = momentum(30, 0.8, rates("cosine", 30))
+    processed = mechanism.costed_on(other)
+    assert processed.stream is mechanism.stream
+    assert processed.sensitivity == mechanism.sensitivity
+    B, C = processed.materialize()
+    np.testing.assert_allclose(
+        B @ C, workloads.materialize(other), atol=1e-4 if family == "honaker_full" else 1e-10
+    )
+    np.testing.assert_allclose(
+        processed.per_round_error, mechanism.sensitivity * np.linalg.norm(B, axis=1), rtol=1e-10
+    )
+    with pytest.raises(SettingError, match="31 rounds"):
+        mechanism.costed_on(prefix_sum(31))

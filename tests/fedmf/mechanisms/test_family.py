@@ -23,6 +23,10 @@ from fedmf.mechanisms.family import resolve
         ("banded_low_rank", {"bands": 0}, "bands is 0"),
         ("banded_low_rank", {"rank": 6}, "rank is 6"),
         ("optimal", {"buffers": 2.5}, "buffers is 2.5"),
+        ("optimal", {"buffers": 0}, "buffers is 0"),
+        ("optimal", {"buffers": 6}, "buffers is 6"),
+        ("sqrt_blt", {"buffers": 0}, "buffers is 0"),
+        ("normalized_sqrt", {"buffers": 25}, "buffers is 25; more than 24 change nothing"),
     ],
 )
 def test_settings_out_of_range_are_refused(family, settings, message):
@@ -39,15 +43,11 @@ def test_dense_families_refuse_long_epochs(family):
         design(family, workload)
 
 
-def test_settings_are_known_by_name():
-    assert resolve("banded_low_rank").settings == ("bands", "rank")
-    assert resolve("independent").settings == ()
-
-
 def test_a_family_is_taken_by_name_or_by_value():
     by_name, by_value = design("optimal", prefix_sum(9)), design(OPTIMAL, prefix_sum(9))
     assert by_name.fingerprint == by_value.fingerprint
     assert resolve(OPTIMAL) is resolve("optimal")
+    assert resolve("banded_low_rank").settings == ("bands", "rank")
     assert dataclasses.replace(OPTIMAL, name="mine", most_rounds=9).suits(prefix_sum(9))
     assert not dataclasses.replace(OPTIMAL, name="mine", most_rounds=8).suits(prefix_sum(9))
 
@@ -58,12 +58,11 @@ def test_every_family_knows_its_own_name_and_settings(name):
     assert mechanism.family == name
 
 
-def test_a_name_of_the_package_cannot_be_taken_by_another_family():
+def test_names_that_are_taken_or_could_name_no_file_are_refused():
     with pytest.raises(SettingError, match="called 'optimal', as one of this package's is"):
         design(dataclasses.replace(OPTIMAL, most_rounds=8), prefix_sum(5))
-
-
-@pytest.mark.parametrize("name", ["", "two words", "../up", "mine:FAMILY"])
-def test_a_name_that_could_name_no_file_is_refused(name):
-    with pytest.raises(SettingError, match="it must be letters, digits"):
-        Family(name, OPTIMAL.fit, OPTIMAL.stream)
+    for name in ("", "two words", "../up", "mine:FAMILY", 3):
+        with pytest.raises(
+            SettingError, match=f"the name of the family is {name!r}; it must be letters, digits"
+        ):
+            Family(name, OPTIMAL.fit)

@@ -1,4 +1,7 @@
-"""Mechanisms that know the run: against known optima, and against the dense matrices of the whole run."""
+"""Mechanisms that know the run: against known optima, and against the dense matrices of the whole run.
+
+Also of a run that was extended: its cost as one run, and that its added part is the best there is.
+"""
 
 import itertools
 from dataclasses import replace
@@ -13,6 +16,7 @@ from fedmf.mechanisms import (
     Workload,
     design,
     design_run,
+    family as registry,
     momentum,
     of_run,
     prefix_sum,
@@ -23,7 +27,7 @@ from fedmf.mechanisms import (
     workload as workloads,
 )
 from fedmf.mechanisms.optimum import fixed_point
-from fedmf.mechanisms.run_factorization import RunFactorization, costed_on
+from fedmf.mechanisms.run_factorization import RunFactorization, costed_on, followed_by
 from fedmf.mechanisms.schedules import rates
 from whole_runs import WHOLE_RUNS
 
@@ -83,13 +87,6 @@ def test_errors_of_every_family_are_those_of_the_dense_run(family, beta, schedul
     assert run.root_loss >= run_lower_bound(run.workloads)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_sensitivity_is_that_of_the_deployed_tables_in_every_epoch(family):
-    for epoch in design_run(family, of_run(7, 3, 0.9)).epochs:
-        columns = np.linalg.norm(epoch.stream.materialize_strategy(), axis=0)
-        assert epoch.sensitivity == pytest.approx(columns.max(), rel=1e-6)
-
-
 @pytest.mark.parametrize("family", ["optimal", "optimal_dense", "blt", "banded_toeplitz", "banded_low_rank"])
 def test_fitted_families_gain_by_knowing_the_run(family):
     run = of_run(16, 6, 0.9)
@@ -140,12 +137,7 @@ def test_runs_that_end_alike_share_their_designs():
     long, short = design_run("optimal", of_run(12, 5)), design_run("optimal", of_run(12, 3))
     assert [epoch.fingerprint for epoch in long.epochs[-3:]] == [epoch.fingerprint for epoch in short.epochs]
     assert len({epoch.fingerprint for epoch in long.epochs}) == 5
-
-
-def test_the_last_epoch_is_that_of_an_epoch_alone():
-    last = design_run("optimal", of_run(20, 4, 0.9)).epochs[-1]
-    alone = design("optimal", momentum(20, 0.9))
-    assert last.fingerprint == alone.fingerprint
+    assert long.epochs[-1].fingerprint == design("optimal", prefix_sum(12)).fingerprint
 
 
 def test_a_restart_goes_on_with_the_rates_of_an_epoch():
@@ -179,6 +171,14 @@ def run_of(*slopes):
     return design_run(strategy_family("mine", matrix), of_run(4, 3))
 
 
+def test_the_sensitivity_of_a_run_is_the_largest_of_its_epochs():
+    runs = {slopes: run_of(*slopes) for slopes in itertools.permutations((0.25, 0.5, 0.75))}
+    for slopes, run in runs.items():
+        found = [epoch.sensitivity for epoch in run.epochs]
+        assert found == pytest.approx(np.hypot(1, slopes), rel=1e-6)
+        assert run.sensitivity == max(found)
+
+
 def test_a_fingerprint_tells_runs_apart_that_begin_alike():
     run, others = (
         run_of(0.5, 0.25, 0.75),
@@ -190,23 +190,18 @@ def test_a_fingerprint_tells_runs_apart_that_begin_alike():
         assert other.fingerprint != run.fingerprint
 
 
-@pytest.mark.parametrize("slopes", list(itertools.permutations((0.25, 0.5, 0.75))))
-def test_the_sensitivity_of_a_run_is_the_largest_of_its_epochs(slopes):
-    run = run_of(*slopes)
-    found = [epoch.sensitivity for epoch in run.epochs]
-    assert found == pytest.approx(np.hypot(1, slopes), rel=1e-6)
-    assert run.sensitivity == max(found)
-
-
 def test_epochs_that_do_not_make_a_run_are_refused():
     first, second = (design("independent", workload) for workload in of_run(4, 2))
     RunFactorization((first, second))
-    with pytest.raises(SettingError, match="epoch 1 has 0 later rounds, but 4 follow"):
+    with pytest.raises(SettingError, match="epoch 1 counts LaterRounds"):
         RunFactorization((second, second))
     with pytest.raises(SettingError, match="all epochs of a run must have the same"):
         RunFactorization((first, design("binary_tree", second.workload)))
     with pytest.raises(SettingError, match="number of epochs is 0"):
         RunFactorization(())
+    for epochs in (1, 3):
+        with pytest.raises(SettingError, match=f"{epochs} workloads for 2 epochs"):
+            costed_on((first, second), of_run(4, epochs))
     with pytest.raises(SettingError, match="honaker_full takes at most 2048"):
         design_run("honaker_full", of_run(4096, 2))
 
@@ -226,12 +221,97 @@ def test_later_rounds_of_other_rates_or_another_momentum_are_refused():
     with pytest.raises(SettingError, match=r"epoch 2 counts LaterRounds.*of_run"):
         RunFactorization((run[0], replace(run[1], workload=replace(run[1].workload, later=off)), run[2]))
     other_momentum = replace(run[2], workload=replace(run[2].workload, momentum=0.5))
-    with pytest.raises(SettingError, match=r"epoch 3 has momentum 0\.5, the first 0\.9"):
+    with pytest.raises(SettingError, match=r"epoch 3 has .* momentum 0\.5, the first .* momentum 0\.9"):
         RunFactorization((*run[:2], other_momentum))
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_costed_on_another_number_of_workloads_is_refused(epochs):
-    run = design_run("independent", of_run(4, 2))
-    with pytest.raises(SettingError, match=f"{epochs} workloads for 2 epochs"):
-        run.costed_on(of_run(4, epochs))
+@pytest.mark.parametrize("name", FAMILIES)
+def test_dense_matrices_of_a_run_multiply_to_its_workload_and_have_its_errors(name):
+    run = design_run(name, of_run(5, 3, 0.8, rates("cosine", 15)))
+    B, C = run.materialize()
+    A = np.zeros((15, 15))
+    for t, s in zip(*np.tril_indices(15), strict=True):
+        A[t, s] = sum(rates("cosine", 15)[u] * 0.8 ** (u - s) for u in range(s, t + 1))
+    np.testing.assert_allclose(B @ C, A, atol=1e-6 * A.max())
+    scale = np.repeat([epoch.sensitivity for epoch in run.epochs], len(C) // 3)
+    np.testing.assert_allclose(np.linalg.norm(B * scale, axis=1), run.per_round_error, rtol=1e-5)
+
+
+def test_the_time_of_a_run_counts_the_solver_once(monkeypatch):
+    workloads = of_run(6, 3)
+    solutions = fixed_point.certified_run(workloads)
+    assert all(solution.seconds > 0 for solution in solutions)
+    longer = [replace(solution, seconds=solution.seconds + 100) for solution in solutions]
+    monkeypatch.setattr(registry, "certified_run", lambda _: longer)
+    assert 300 < design_run("optimal", workloads).seconds < 330
+
+
+SHORT = [known for known in WHOLE_RUNS if known.rounds * known.epochs <= 180]
+
+
+def begun_and_added(family, rounds, begun, after, added, beta, schedule):
+    """A run of `begun` epochs that ended after `after`, and the run of `added` epochs that goes on from it."""
+    first, part = (
+        design_run(family, of_run(rounds, epochs, beta, rates(schedule, rounds * epochs)))
+        for epochs in (begun, added)
+    )
+    eta = (*rates(schedule, rounds * begun)[: rounds * after], *rates(schedule, rounds * added))
+    return first, part, eta
+
+
+@pytest.mark.parametrize(
+    "family", ["optimal", "sqrt_toeplitz", "binary_tree", "banded_low_rank", "independent"]
+)
+@pytest.mark.parametrize(("beta", "schedule", "after"), [(0.0, "constant", 3), (0.9, "decay", 3), (0.5, "cooldown", 2)])  # fmt: skip
+def test_the_error_of_every_round_is_that_of_the_dense_matrices_of_both_parts(family, beta, schedule, after):
+    first, part, eta = begun_and_added(family, 5, 3, after, 2, beta, schedule)
+    run = followed_by(first, after, part)
+    for epoch, before in zip(run.epochs, (*first.epochs[:after], *part.epochs), strict=True):
+        assert epoch.stream is before.stream
+    dense = dense_errors(run, eta)
+    np.testing.assert_allclose(run.per_round_error, dense, rtol=1e-5)
+    assert run.root_loss == pytest.approx(np.linalg.norm(dense), rel=1e-5)
+
+
+@pytest.mark.parametrize("known", SHORT, ids=str)
+def test_the_added_epochs_add_the_known_optimum_to_what_was_left_before(known):
+    """The oracle's root loss of a run of their own: dense eigendecompositions, apart from this code."""
+    before = design_run("optimal", of_run(known.rounds, 2, known.momentum))
+    part = design_run("optimal", known.workloads)
+    run = followed_by(before, 2, part)
+    ours = np.square(run.per_round_error[2 * known.rounds :]).sum()
+    eta = (*[1.0] * (2 * known.rounds), *rates(known.schedule, known.rounds * known.epochs))
+    whole = workloads.materialize(Workload(len(eta), known.momentum, eta))
+    columns = whole[2 * known.rounds :, : 2 * known.rounds]
+    left = (
+        np.linalg.norm(columns @ block_diag(*(epoch.stream.materialize_noising() for epoch in before.epochs)))
+        ** 2
+    )
+    assert ours - left == pytest.approx(known.root_loss**2, rel=2e-4)
+
+
+@pytest.mark.parametrize("known", SHORT, ids=str)
+def test_no_design_that_counts_other_later_rounds_leaves_less_in_the_added_rounds(known):
+    before = design_run("optimal", of_run(known.rounds, 2, known.momentum))
+    best = followed_by(before, 2, design_run("optimal", known.workloads))
+    longer = design_run("optimal", of_run(known.rounds, known.epochs + 3, known.momentum))
+    alone = design_run("optimal", of_run(known.rounds, 1, known.momentum)).epochs * known.epochs
+    added = slice(2 * known.rounds, None)
+    total = np.square(best.per_round_error[added]).sum()
+    for other in (longer.epochs[: known.epochs], alone):
+        worse = (*best.epochs[:2], *other)
+        cost = np.square(costed_on(worse, best.workloads).per_round_error[added]).sum()
+        assert cost > total * (1 + 1e-4)
+    lower = run_lower_bound(known.workloads) ** 2
+    assert total >= lower
+
+
+def test_parts_that_cannot_follow_each_other_are_refused():
+    first = design_run("optimal", of_run(5, 2, 0.9))
+    for other, says in (
+        (design_run("optimal", of_run(4, 1, 0.9)), "4 rounds"),
+        (design_run("independent", of_run(5, 1, 0.9)), "independent"),
+        (design_run("optimal", of_run(5, 1, 0.5)), "momentum"),
+    ):
+        with pytest.raises(SettingError, match=says):
+            followed_by(first, 2, other)

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from fedmf.mechanisms import bounds, design, lower_bound, momentum, prefix_sum, relative_gap
-from fedmf.mechanisms.families.optimal_dense import solve
-from fedmf.mechanisms.optimum.fixed_point import certified
-from fedmf.mechanisms.post_processing import post_process
+from fedmf.mechanisms.families.optimal import solve_densely
+from fedmf.mechanisms.optimum.fixed_point import certified, solve
 from fedmf.mechanisms.workload import materialize
 
 # family, rounds: root loss, max error, sensitivity; computed elsewhere from dense float64 matrices.
@@ -50,6 +49,10 @@ def test_prefix_sum_families_have_their_known_costs(family, rounds):
     assert (mechanism.root_loss, mechanism.max_error, mechanism.sensitivity) == pytest.approx(
         PREFIX_SUMS[family, rounds], rel=1e-6
     )
+    if family == "sqrt_toeplitz":
+        short = design("sqrt_blt", prefix_sum(rounds))
+        found = (short.root_loss, short.max_error, short.sensitivity)
+        assert found == pytest.approx(PREFIX_SUMS[family, rounds], rel=2e-4)
 
 
 @pytest.mark.parametrize("rounds", OPTIMUM)
@@ -73,25 +76,25 @@ def test_momentum_families_have_their_known_costs(rounds, beta):
     workload = momentum(rounds, beta)
     assert certified(workload).lower <= optimum <= certified(workload).upper * (1 + 1e-9)
     assert design("optimal", workload).root_loss == pytest.approx(optimum, rel=1e-4)
-    deployed = post_process(design("optimal", prefix_sum(rounds), buffers=8), workload)
+    deployed = design("optimal", prefix_sum(rounds), buffers=8).costed_on(workload)
     # On another workload than its own the loss is not stationary: it moves with the poles of the stream, not their square.
     assert deployed.root_loss == pytest.approx(processed, rel=2e-5)
     assert design("sqrt_toeplitz", workload).root_loss == pytest.approx(square_root, rel=1e-6)
     assert design("sqrt_toeplitz", workload).sensitivity == pytest.approx(sensitivity, rel=1e-6)
+    short = design("sqrt_blt", workload)
+    assert (short.root_loss, short.sensitivity) == pytest.approx((square_root, sensitivity), rel=2e-4)
     assert design("honaker_online", workload).root_loss == pytest.approx(honaker, rel=1e-6)
 
 
 def test_optimum_of_two_rounds_is_the_golden_ratio_squared():
     golden = (3 + np.sqrt(5)) / 2
-    assert solve(materialize(prefix_sum(2)), gap=1e-14).upper ** 2 == pytest.approx(golden, rel=1e-12)
+    assert solve_densely(materialize(prefix_sum(2)), gap=1e-14).upper ** 2 == pytest.approx(golden, rel=1e-12)
     solution = certified(prefix_sum(2))
     assert solution.lower**2 <= golden <= solution.upper**2
 
 
 def test_fixed_point_of_three_rounds():
-    from fedmf.mechanisms.optimum import fixed_point
-
-    v = fixed_point.solve(prefix_sum(3), gap=1e-8).v
+    v = solve(prefix_sum(3), gap=1e-8).v
     np.testing.assert_allclose(v, [2.651863, 1.257352, 0.698646], rtol=1e-4)
 
 
@@ -145,3 +148,24 @@ def test_the_fewest_buffers_that_reach_the_bound_are_taken(rounds, beta, buffers
     assert mechanism.root_loss**2 <= 1.0001 * lower_bound(mechanism.workload) ** 2
     fewer = design("optimal", momentum(rounds, beta), buffers=buffers - 1)
     assert fewer.root_loss**2 > 1.0001 * lower_bound(mechanism.workload) ** 2
+
+
+def test_square_root_is_above_the_published_bound_up_to_six_rounds():
+    """Henzinger et al., Theorem 2, fails for T <= 6 and holds from 7 on."""
+    for rounds in range(1, 40):
+        loss = design("sqrt_toeplitz", prefix_sum(rounds)).root_loss
+        assert (loss <= bounds.henzinger_upper(rounds)) == (rounds > 6)
+
+
+def test_schatten_closed_form_is_the_nuclear_norm():
+    for rounds in (1, 2, 7, 50):
+        A = materialize(prefix_sum(rounds))
+        nuclear = np.linalg.svd(A, compute_uv=False).sum() / np.sqrt(rounds)
+        assert bounds.prefix_sum_schatten(rounds) == pytest.approx(nuclear, rel=1e-12)
+
+
+def test_closed_form_bounds_are_below_the_certificate():
+    for rounds in (2, 16, 300):
+        certified = bounds.lower_bound(prefix_sum(rounds))
+        assert bounds.henzinger_lower(rounds) < certified
+        assert bounds.prefix_sum_schatten(rounds) < certified

@@ -43,12 +43,12 @@ def encoded(stream, x):
             z[step] = (x[step] - table[-1, :-1] @ sigma) / table[-1, -1]
             sigma = table[:-1, :-1] @ sigma + np.outer(table[:-1, -1], z[step])
     elif isinstance(stream, ToeplitzStream):
-        coefs = stream.coefs.astype(Wide)
+        coefs = stream.tables.astype(Wide)
         for step in range(stream.rounds):
             count = min(step + 1, len(coefs))
             z[step] = coefs[:count] @ x[step - np.arange(count)]
     else:  # forward substitution in C^-1, or in what a tree emits for the identity
-        matrix = stream.noising if isinstance(stream, DenseStream) else feed(stream, np.eye(stream.rounds))
+        matrix = stream.tables if isinstance(stream, DenseStream) else feed(stream, np.eye(stream.rounds))
         for step, row in enumerate(matrix.astype(Wide)):
             z[step] = (x[step] - row[:step] @ z[:step]) / row[step]
     return z
@@ -64,7 +64,7 @@ def moved(stream, between=lambda buffers: buffers):
 @pytest.mark.parametrize(("family", "workload"), CASES, ids=IDS)
 def test_rows_are_moved_by_no_more_than_the_bound_and_by_more_where_buffers_are_float32(family, workload):
     mechanism = design(family, workload)
-    bound = mechanism.stream.rounding(mechanism.sensitivity) * (np.sqrt(COLUMNS) + REACH)
+    bound = mechanism.stream.rounding() * (np.sqrt(COLUMNS) + REACH)
     assert moved(mechanism.stream) <= bound
     if mechanism.stream.buffers:
         broken = moved(mechanism.stream, lambda buffers: buffers.astype(np.float32).astype(np.float64))
@@ -97,7 +97,7 @@ def test_the_bound_of_a_recurrence_is_that_of_every_rounding_carried_forward_one
             expected += size * float(np.linalg.norm(seen))
         by_fresh = table[:r, :r] @ by_fresh
         by_fresh[:, step] += table[:r, r]
-    assert stream.rounding(kappa) == pytest.approx(expected, rel=1e-9)
+    assert stream.rounding() == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("family", ["binary_tree", "honaker_online"])
@@ -116,6 +116,7 @@ def test_the_bound_of_a_tree_covers_every_rounding_carried_up_one_by_one(family,
         rounded = one * (float(np.abs(of_estimate).sum()) + float(np.linalg.norm(of_fresh[0])))
         off[top] = off[:top].sum() + rounded
     carried = np.sqrt(squares)
-    assert means + carried <= stream.rounding(kappa)
-    slack = stream.rounding(0.0)  # what is carried alone
-    assert carried <= slack <= 60 * max(carried, 1e-15)
+    assert means + carried <= stream.rounding()
+    alone = replace(stream)
+    vars(alone)["sensitivity"] = 0.0  # leaves what is carried
+    assert carried <= alone.rounding() <= 60 * max(carried, 1e-15)

@@ -10,12 +10,11 @@ from hypothesis import given, settings, strategies as st
 from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import design, momentum, prefix_sum, relative_gap, workload as workloads
-from fedmf.mechanisms.families.optimal_dense import solve as dense_solve
-from fedmf.mechanisms.later_rounds import later_rounds
+from fedmf.mechanisms.families.optimal import solve_densely
 from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.optimum.poles import poles, spectral_interval
 from fedmf.mechanisms.schedules import rates
-from fedmf.mechanisms.workload import of_run
+from fedmf.mechanisms.workload import later_rounds, of_run
 from workloads import every_workload
 
 pytestmark = pytest.mark.long
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.long
 @every_workload
 def test_solver_agrees_with_the_dense_fixed_point(workload):
     solution = fixed_point.solve(workload)
-    dense = dense_solve(workloads.materialize(workload), gap=1e-8, max_iterations=3000)
+    dense = solve_densely(workloads.materialize(workload), gap=1e-8, max_iterations=3000)
     assert solution.lower <= dense.upper * (1 + 1e-9)
     assert dense.lower <= solution.upper * (1 + 1e-9)
     assert solution.upper**2 / solution.lower**2 - 1 <= 1e-6
@@ -35,7 +34,7 @@ def test_solver_agrees_with_the_dense_fixed_point(workload):
 def test_both_bounds_hold_for_any_v(rounds, beta, seed):
     """Left is below and right above the optimum for every positive v, not only for the fixed point."""
     workload = momentum(rounds, beta)
-    optimum = dense_solve(workloads.materialize(workload), gap=1e-7, max_iterations=3000)
+    optimum = solve_densely(workloads.materialize(workload), gap=1e-7, max_iterations=3000)
     v = np.exp(np.random.default_rng(seed).normal(size=rounds))
     current = fixed_point._evaluate(v, workload)
     assert current.lower <= optimum.upper**2 * (1 + 1e-9)
@@ -77,19 +76,20 @@ def test_the_solution_has_the_length_that_makes_the_lower_bound_tight():
         assert (found.v * found.diagonal).sum() == pytest.approx(found.v.sum(), rel=1e-9)
 
 
-def test_stopping_early_says_the_gap_and_keeps_the_bounds(monkeypatch, caplog, tmp_path):
+def test_stopping_early_says_the_gap_and_keeps_the_bounds(monkeypatch, caplog):
     early = fixed_point.solve(prefix_sum(100), max_iterations=2)
     full = fixed_point.solve(prefix_sum(100))
     assert early.gap > 1e-4
     assert early.lower <= full.upper
     assert early.upper >= full.lower
-    monkeypatch.setenv("FEDMF_CACHE", str(tmp_path))
+    fixed_point._certified.cache_clear()
     monkeypatch.setattr(fixed_point, "solve", lambda workload, start: early)
     with caplog.at_level(logging.WARNING):
         mechanism = design("optimal", prefix_sum(100))
     assert "relative gap of" in caplog.text
     assert relative_gap(mechanism) > 0
     assert mechanism.root_loss >= full.lower
+    fixed_point._certified.cache_clear()
 
 
 def test_a_gap_below_the_quadrature_error_is_refused():

@@ -1,4 +1,4 @@
-"""The diagonals of the smoother against dense inverses and long arithmetic."""
+"""The smoother against dense inverses and long arithmetic, and the recurrence made of it against dense matrices."""
 
 from dataclasses import replace
 
@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from fedmf.mechanisms import momentum, prefix_sum, workload as workloads
-from fedmf.mechanisms.later_rounds import LaterRounds, later_rounds
-from fedmf.mechanisms.optimum import smoother
+from fedmf.mechanisms import momentum, of_run, prefix_sum, workload as workloads
+from fedmf.mechanisms.optimum import fixed_point, reduction, smoother
 from fedmf.mechanisms.optimum.poles import Poles, poles, spectral_interval
+from fedmf.mechanisms.optimum.reduction import innovations, inputs, pole_process, transport, truncate
+from fedmf.mechanisms.schedules import rates
+from fedmf.mechanisms.streams.recurrence import StrategyForm, column_norms
+from fedmf.mechanisms.workload import LaterRounds, later_rounds
+from without_numba import needs_numba, without_numba
 from workloads import every_workload, falling, precision, some_v
 
 
@@ -110,3 +114,97 @@ def _long(v, workload, shift):
             q = 1 / (1 + after)
             A, B, C, J = beta**2 * (A + J) * q, beta * t * q, after * q, beta**2 * J * q
     return variances
+
+
+@needs_numba
+@pytest.mark.parametrize(
+    "workload",
+    [momentum(60, 0.9, rates("cooldown", 60)), of_run(60, 3, 0.9)[0], of_run(12, 3, 0.9, rates("cooldown", 36))[1]],
+    ids=["momentum", "run", "rates"],
+)  # fmt: skip
+def test_the_compiled_diagonal_is_that_of_numpy_to_rounding(workload, monkeypatch):
+    with without_numba():
+        solution = fixed_point.solve(workload)
+        expansion = poles(solution.interval, 1e-6)
+        plain = smoother.diagonal(solution.v, workload, expansion)
+    monkeypatch.setattr(smoother, "COMPILED_FROM", 1)
+    np.testing.assert_allclose(smoother.diagonal(solution.v, workload, expansion), plain, rtol=1e-12)
+    compiled = fixed_point.solve(workload)
+    assert (compiled.upper, compiled.lower) == pytest.approx((solution.upper, solution.lower), rel=1e-9)
+
+
+def test_short_designs_ask_for_no_compiler(monkeypatch):
+    def no_compiler():
+        raise AssertionError("numba was asked for")
+
+    monkeypatch.setattr(smoother, "loops", no_compiler)
+    fixed_point.solve(prefix_sum(600))
+    fixed_point.solve(momentum(60, 0.9))
+    with pytest.raises(AssertionError, match="numba was asked for"):
+        fixed_point.solve(momentum(smoother.COMPILED_FROM, 0.9))
+
+
+@pytest.mark.parametrize("workload", [prefix_sum(40), of_run(20, 2, 0.0, tuple(np.linspace(1, 0.2, 40)))[0]])
+def test_one_state_needs_no_filter_of_two(workload):
+    """Rates that differ and rounds after the epoch included."""
+    solution = fixed_point.solve(workload)
+    expansion = poles(solution.interval, 1e-6)
+    for found, expected in zip(
+        smoother.filters(solution.v, workload, expansion),
+        smoother.filters_in_numpy(solution.v, workload, expansion),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-300)
+
+
+def exact_form(process):
+    """C as a recurrence of s K states with dense F, (T, sK, sK): the truncation's twin."""
+    lam, c = innovations(process)
+    identity = np.broadcast_to(np.eye(process.states), (len(c), process.states, process.states))
+    return StrategyForm(transport(process.transition.swapaxes(1, 2), identity), inputs(process), lam, c)
+
+
+def dense_strategy(form):
+    n = len(form.c)
+    C, sigma = np.zeros((n, n)), np.zeros((form.g.shape[1], n))
+    for t in range(n):
+        C[t] = form.lam[t] @ sigma
+        C[t, t] += form.c[t]
+        sigma = form.F[t] @ sigma
+        sigma[:, t] += form.g[t]
+    return C
+
+
+@every_workload
+def test_exact_recurrence_factors_the_optimal_gram_matrix(workload, monkeypatch):
+    """C^T C = H X H with unit diagonal: triangular, unit columns, to rounding once the poles are fine enough."""
+    monkeypatch.setattr(reduction, "QUADRATURE", 1e-10)
+    solution = fixed_point.solve(workload)
+    form = exact_form(pole_process(solution, workload))
+    C = dense_strategy(form)
+    np.testing.assert_allclose(column_norms(form, workload.rounds), 1, rtol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(C, axis=0), 1, rtol=1e-12)
+    assert not np.triu(C, 1).any()
+    expansion = poles(solution.interval, 1e-10)
+    P = precision(workload)
+    X = sum(
+        weight * np.linalg.inv(P + shift * np.diag(solution.v))
+        for shift, weight in zip(*expansion, strict=True)
+    )
+    scale = np.sqrt(np.diag(X))
+    np.testing.assert_allclose(C.T @ C, X / np.outer(scale, scale), atol=2e-6)
+
+
+@every_workload
+def test_truncation_to_many_buffers_changes_nothing(workload):
+    process = pole_process(fixed_point.solve(workload), workload)
+    reduced = truncate(process, 12)
+    np.testing.assert_allclose(dense_strategy(reduced), dense_strategy(exact_form(process)), atol=1e-5)
+
+
+def test_truncation_does_not_depend_on_chunks(monkeypatch):
+    workload = momentum(50, 0.8)
+    process = pole_process(fixed_point.solve(workload), workload)
+    whole = dense_strategy(truncate(process, 3))
+    monkeypatch.setattr("fedmf.mechanisms.optimum.reduction.CHUNK", 7)
+    np.testing.assert_allclose(dense_strategy(truncate(process, 3)), whole, atol=1e-9)

@@ -1,0 +1,227 @@
+"""Custom families: what is derived from their matrices and streams, and what is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedmf.errors import SettingError
+from fedmf.mechanisms import (
+    FAMILIES,
+    Family,
+    design,
+    family as registry,
+    momentum,
+    noising_family,
+    prefix_sum,
+    strategy_family,
+    workload as workloads,
+)
+from fedmf.mechanisms.streams.dense import DenseStream
+from fedmf.mechanisms.streams.protocol import feed
+from fedmf.mechanisms.streams.recurrence import RecurrentStream
+from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
+
+# Column norms sqrt(1 + 9 + 4), 2, 1; row norms 1, sqrt(13), sqrt(5): the largest differ.
+ASYMMETRIC = np.array([[1.0, 0.0, 0.0], [3.0, 2.0, 0.0], [2.0, 0.0, 1.0]])
+SENSITIVITY = np.sqrt(14)
+
+
+def fading(workload):
+    """C_ts = 0.7^(t - s), below the diagonal half of it on odd columns: no Toeplitz matrix."""
+    ages = np.subtract.outer(np.arange(workload.rounds), np.arange(workload.rounds))
+    C = np.tril(0.7 ** np.maximum(ages, 0))
+    C[:, 1::2] *= np.where(ages[:, 1::2] > 0, 0.5, 1)
+    return C
+
+
+def mine(stream, tables):
+    """A family that streams by `stream` from these tables, whatever it is asked for."""
+    return Family("mine", lambda workload: stream(workload.rounds, tables))
+
+
+def test_the_sensitivity_is_the_largest_column_norm_and_not_a_row_norm():
+    mechanism = design(strategy_family("mine", ASYMMETRIC), prefix_sum(3))
+    assert mechanism.sensitivity == pytest.approx(SENSITIVITY, rel=1e-6)
+    assert np.linalg.norm(ASYMMETRIC, axis=1).max() < 0.99 * SENSITIVITY
+    transposed = design(strategy_family("mine", ASYMMETRIC[::-1, ::-1].T), prefix_sum(3))
+    assert transposed.sensitivity == pytest.approx(np.sqrt(13), rel=1e-6)
+
+
+@pytest.mark.parametrize("workload", [prefix_sum(1), prefix_sum(20), momentum(20, 0.8)], ids=str)
+def test_costs_are_those_of_the_dense_factorization(workload):
+    mechanism = design(strategy_family("mine", fading), workload)
+    C = fading(workload)
+    B = workloads.materialize(workload) @ np.linalg.inv(C)
+    sensitivity = np.linalg.norm(C, axis=0).max()
+    # 1e-6: C^-1 is rounded to float32.
+    assert mechanism.sensitivity == pytest.approx(sensitivity, rel=1e-6)
+    np.testing.assert_allclose(mechanism.per_round_error, sensitivity * np.linalg.norm(B, axis=1), rtol=1e-5)
+    decoder, encoder = mechanism.materialize()
+    np.testing.assert_allclose(decoder @ encoder, workloads.materialize(workload), atol=1e-9)
+
+
+def test_costs_are_those_of_the_numbers_that_are_streamed_to_the_last_digit():
+    """Of the float32 C^-1, not of the C that was given."""
+    mechanism = design(strategy_family("mine", fading), prefix_sum(20))
+    emitted = feed(mechanism.stream, np.eye(20))
+    sensitivity = np.linalg.norm(np.linalg.inv(emitted), axis=0).max()
+    assert mechanism.sensitivity == pytest.approx(sensitivity, rel=1e-13)
+    given = np.linalg.norm(fading(prefix_sum(20)), axis=0).max()
+    assert mechanism.sensitivity != pytest.approx(given, rel=1e-13)
+
+
+def test_a_matrix_is_the_strategy_or_the_noising_one_as_its_family_says():
+    C = fading(prefix_sum(9))
+    by_strategy = design(strategy_family("mine", C), prefix_sum(9))
+    by_noising = design(noising_family("mine", np.linalg.inv(C)), prefix_sum(9))
+    np.testing.assert_allclose(by_strategy.stream.tables, by_noising.stream.tables, atol=1e-6)
+    mistaken = design(noising_family("mine", C), prefix_sum(9))
+    np.testing.assert_allclose(mistaken.stream.tables, C.astype("f4"))
+
+
+@pytest.mark.parametrize("given", [ASYMMETRIC.tolist(), ASYMMETRIC.astype(int), ASYMMETRIC.astype("f4")])
+def test_real_numbers_of_any_type_are_taken(given):
+    assert design(strategy_family("mine", given), prefix_sum(3)).sensitivity == pytest.approx(SENSITIVITY)
+
+
+@pytest.mark.parametrize("family", [strategy_family, noising_family])
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.ones(3), r"has shape \(3,\); it must be a square"),
+        (np.ones((3, 2)), r"has shape \(3, 2\); it must be a square"),
+        (np.eye(4), "has 4 rows; an epoch has 3 rounds"),
+        (np.diag([1, np.nan, 1]), "not finite"),
+        (np.diag([1, np.inf, 1]), "not finite"),
+        (np.ones((3, 3)), "lower triangular"),
+        (np.diag([1.0, 0.0, 1.0]), "zero on its diagonal"),
+        (np.eye(3) + 1e6 * np.eye(3, k=-1), "condition number"),
+        (1e45 * np.eye(3), "range of float32"),
+        (1e-46 * np.eye(3), "range of float32"),
+        (1j * np.eye(3), "complex128; it must hold real numbers"),
+        ([["a"]], "it must hold real numbers"),
+        ([[1.0], [1.0, 2.0]], "the matrix of mine is no array"),
+    ],
+)
+def test_matrices_that_are_no_strategy_are_refused(family, matrix, message):
+    for source in (matrix, lambda workload: matrix):
+        with pytest.raises(SettingError, match=message):
+            design(family("mine", source), prefix_sum(3))
+
+
+def test_ill_conditioned_matrices_are_refused():
+    """Condition 1.8e5 in one order of the two matrices or the other, and 1.8e4, which is taken."""
+    for family in (strategy_family, noising_family):
+        with pytest.raises(SettingError, match="condition number"):
+            design(family("mine", np.eye(3) + 300 * np.eye(3, k=-1)), prefix_sum(3))
+        design(family("mine", np.eye(3) + 95 * np.eye(3, k=-1)), prefix_sum(3))
+
+
+def test_a_matrix_is_checked_for_every_number_of_rounds():
+    family = strategy_family("mine", ASYMMETRIC)
+    with pytest.raises(SettingError, match="has 3 rows; an epoch has 64 rounds"):
+        design(family, prefix_sum(64))
+    with pytest.raises(SettingError, match="rounds is 5000"):
+        design(family, prefix_sum(5000))
+    with pytest.raises(SettingError, match="rounds is 5000; mine is checked by its dense matrix"):
+        design(mine(ToeplitzStream, np.ones(1)), prefix_sum(5000))
+    with pytest.raises(SettingError, match="mine has no setting buffers"):
+        design(family, prefix_sum(3), buffers=2)
+    assert (
+        design(family, prefix_sum(3)).sensitivity
+        != design(strategy_family("mine", np.eye(3)), prefix_sum(3)).sensitivity
+    )
+
+
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"binary_tree", "honaker_online"}))
+def test_families_of_the_package_pass_the_same_check(name):
+    for workload in (prefix_sum(60), momentum(60, 0.9)):
+        custom, own = design(replace(registry._OWN[name], name="mine"), workload), design(name, workload)
+        np.testing.assert_array_equal(custom.stream.tables, own.stream.tables)
+        assert custom.sensitivity == own.sensitivity
+
+
+@pytest.mark.parametrize("rounds", [512, pytest.param(2048, marks=pytest.mark.slow)])
+def test_long_epochs_of_an_honest_stream_are_not_refused(rounds):
+    for workload in (prefix_sum(rounds), momentum(rounds, 0.95)):
+        mechanism = design(replace(registry._OWN["optimal"], name="mine"), workload)
+        assert mechanism.sensitivity == pytest.approx(1, rel=1e-6)
+
+
+def test_a_stream_of_the_package_keeps_fewer_rows_than_a_matrix():
+    """The example of docs/mechanisms.md."""
+    bands = np.array([1.0, 0.5, 0.25])
+    three_bands = Family("three_bands", lambda workload: ToeplitzStream(workload.rounds, bands))
+    mechanism = design(three_bands, prefix_sum(50))
+    assert mechanism.stream.buffers == 2
+    assert mechanism.sensitivity == pytest.approx(np.sqrt(1 + 1 / 4 + 1 / 16))
+    assert design(three_bands, prefix_sum(1)).sensitivity == 1
+
+
+class OwnStep(DenseStream):
+    """Emits half the noise that its matrices claim."""
+
+    def next(self, draw, state, *, donate=False):
+        mean, fresh, state = super().next(draw, state, donate=donate)
+        return mean / 2, fresh / 2, state
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        (mine(OwnStep, np.eye(8)), "OwnStep"),
+        (Family("mine", lambda workload: np.eye(8)), "ndarray"),
+        (replace(registry._OWN["binary_tree"], name="mine"), "TreeStream"),
+    ],
+    ids=["a class made of ours", "an array", "a tree"],
+)
+def test_a_stream_with_a_step_of_its_own_is_refused(family, kind):
+    message = f"mine streams by an object of type {kind}; it must be one of DenseStream, RecurrentStream, ToeplitzStream"
+    with pytest.raises(SettingError, match=message):
+        design(family, prefix_sum(8))
+
+
+@pytest.mark.parametrize(
+    ("stream", "tables", "message"),
+    [
+        (
+            ToeplitzStream,
+            np.array([0.5, 0.25]),
+            "do not fit a ToeplitzStream of 8 rounds; .* the first of them 1",
+        ),
+        (ToeplitzStream, np.array([2.0, 0.25]), "the first of them 1"),
+        (ToeplitzStream, np.eye(2), r"shape \(2, 2\) do not fit a ToeplitzStream"),
+        (ToeplitzStream, np.empty(0), r"shape \(0,\) do not"),
+        (RecurrentStream, np.eye(2), r"shape \(2, 2\) do not fit a RecurrentStream"),
+        (RecurrentStream, np.ones((1, 2, 3)), r"shape \(1, 2, 3\) do not"),
+        (RecurrentStream, np.ones((2, 2, 2)), r"shape \(2, 2, 2\) do not"),
+        (RecurrentStream, np.zeros((1, 2, 2)), "no last entry of a matrix 0"),
+        (RecurrentStream, 1e5 * np.ones((1, 2, 2)), "condition number"),
+        (DenseStream, np.ones(8), r"shape \(8,\) do not fit a DenseStream"),
+        (DenseStream, np.eye(7), r"shape \(7, 7\) do not fit"),
+        (DenseStream, np.eye(8) + np.eye(8, k=1), "lower triangular"),
+        (DenseStream, np.diag([1.0] * 7 + [0.0]), "no zero on the diagonal"),
+        (DenseStream, np.eye(8) * np.nan, "finite"),
+    ],
+)
+def test_tables_that_a_stream_would_emit_otherwise_than_costed_are_refused(stream, tables, message):
+    """Half of a first coefficient would be half of the noise: the step of a Toeplitz stream takes it for 1."""
+    with pytest.raises(SettingError, match=message):
+        design(mine(stream, tables), prefix_sum(8))
+
+
+def test_a_stream_of_other_rounds_is_refused():
+    with pytest.raises(SettingError, match="the stream of mine has 9 rounds; an epoch has 8"):
+        design(Family("mine", lambda workload: ToeplitzStream(9, np.ones(1))), prefix_sum(8))
+
+
+def test_who_keeps_the_fitted_tables_cannot_change_the_stream():
+    tables = np.linalg.inv(fading(prefix_sum(5))).astype("f4")
+    mechanism = design(mine(DenseStream, np.tril(tables)), prefix_sum(5))
+    kept = np.tril(tables)
+    again = design(mine(DenseStream, kept), prefix_sum(5))
+    kept *= np.float32(1e-3)
+    np.testing.assert_array_equal(feed(again.stream, np.eye(5)), feed(mechanism.stream, np.eye(5)))
+    with pytest.raises(ValueError, match="read-only"):
+        again.stream.tables[:] = 0

@@ -1,0 +1,279 @@
+"""What is particular to one family: published formulas, gradients and fits."""
+
+import logging
+from functools import partial
+
+import numpy as np
+import pytest
+import scipy.linalg
+from scipy.optimize import check_grad
+
+from fedmf.choices import SCHEDULES
+from fedmf.mechanisms import Factorization, design, lower_bound, momentum, prefix_sum, workload as workloads
+from fedmf.mechanisms.families import banded_low_rank, optimal, optimised_toeplitz, square_roots
+from fedmf.mechanisms.families.square_roots import coefficients
+from fedmf.mechanisms.optimum import fixed_point
+from fedmf.mechanisms.schedules import rates
+from fedmf.mechanisms.streams import toeplitz, tree
+from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, strategy_form, tables_of
+from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
+from workloads import falling
+
+WORKLOADS = (
+    prefix_sum(1),
+    prefix_sum(2),
+    prefix_sum(50),
+    momentum(40, 0.9),
+    momentum(30, 0.999),
+    momentum(24, 0.5, rates("step", 24)),
+)
+
+
+def dense_square_root(of):
+    """The square root of A at a constant rate, (T, T), by Newton's iteration on the dense matrix."""
+    A = workloads.materialize(momentum(of.rounds, of.momentum))
+    root = np.eye(len(A))
+    for _ in range(60 + 2 * len(A)):
+        root = np.tril(root + np.linalg.solve(root, A)) / 2
+    np.testing.assert_allclose(root @ root, A, atol=1e-8 * A.max())
+    return root
+
+
+def test_honaker_weights_are_the_best_from_below():
+    """The variance of a node's estimate equals its weight 1/(2 - 2^-h), by least squares on its subtree."""
+    for h in range(5):
+        C = tree.strategy(2**h)
+        variance = np.linalg.inv(C.T @ C).sum()
+        assert variance == pytest.approx(1 / (2 - 2.0**-h))
+    mechanism = design("honaker_online", prefix_sum(32))
+    np.testing.assert_allclose(mechanism.stream.tables, [1 / (2 - 2.0**-h) for h in range(6)], rtol=1e-7)
+
+
+def test_full_honaker_has_the_law_of_its_look_ahead_estimator():
+    """B = A C^+ looks ahead; what is deployed is causal, with the same B B^T and the same column norms."""
+    mechanism = design("honaker_full", prefix_sum(13))
+    C = tree.strategy(13)
+    look_ahead = workloads.materialize(prefix_sum(13)) @ np.linalg.pinv(C)
+    B, deployed = mechanism.materialize()
+    assert np.abs(np.triu(look_ahead[:, :13], 1)).max() > 0.01
+    np.testing.assert_allclose(B @ B.T, look_ahead @ look_ahead.T, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(deployed, axis=0), np.linalg.norm(C, axis=0), rtol=1e-6)
+
+
+def test_without_the_reduction_honaker_costs_what_was_published():
+    """LQ would lower its sensitivity from 3 to 2.789 at 256 rounds; it is reported without."""
+    mechanism = design("honaker_online", prefix_sum(256))
+    B, C = mechanism.materialize()
+    Q = np.linalg.qr(B.T)[0].T
+    assert mechanism.sensitivity == pytest.approx(3)
+    assert np.linalg.norm(Q @ C, axis=0).max() == pytest.approx(2.7890042514923126, rel=1e-6)
+
+
+def part(objective, which, workload, x):
+    """The value (0) or the gradient (1) of an objective at x."""
+    return objective(x, workload)[which]
+
+
+@pytest.mark.parametrize("rounds", [5, 300])
+def test_gradients_are_those_of_the_loss(rounds):
+    workload = momentum(rounds, 0.6)
+    below = coefficients(workload)[1:5]
+    point = optimised_toeplitz.blt_start(rounds, 3)
+    for objective, at in (
+        (optimised_toeplitz.banded_objective, below),
+        (optimised_toeplitz.blt_objective, point),
+    ):
+        error = check_grad(partial(part, objective, 0, workload), partial(part, objective, 1, workload), at)
+        assert error < 1e-5
+
+
+def test_optimised_toeplitz_families_beat_the_square_root_they_start_from():
+    workload = prefix_sum(64)
+    square_root = design("sqrt_toeplitz", workload).root_loss
+    assert design("blt", workload).root_loss < square_root
+    assert design("banded_toeplitz", workload, buffers=63).root_loss < square_root
+    truncated = Factorization("mine", workload, ToeplitzStream(64, coefficients(workload)[:9]))
+    assert design("banded_toeplitz", workload).root_loss < truncated.root_loss
+
+
+def test_blt_inverse_is_closed_under_the_recurrence():
+    theta, omega = np.array([0.9, 0.5]), np.array([0.2, 0.3])
+    coefs = np.concatenate([[1.0], theta ** np.arange(29)[:, None] @ omega])
+    inverse = optimised_toeplitz.blt_inverse(theta, omega, 30)
+    np.testing.assert_allclose(inverse, toeplitz.inverse(coefs, 30), atol=1e-14)
+
+
+def test_alternating_least_squares_only_gets_better():
+    B, _ = design("optimal", prefix_sum(60)).materialize()
+    target = np.tril(B, -3)
+    residuals = []
+    for sweeps in (1, 2, 5, 20, 60):
+        left, right = banded_low_rank.alternating_least_squares(B, 3, 3, sweeps)
+        residuals.append(np.linalg.norm(target - np.tril(left @ right.T, -3)))
+    assert residuals == sorted(residuals, reverse=True)
+    assert residuals[-1] < 0.1 * np.linalg.norm(target)
+
+
+@pytest.mark.parametrize("workload", [prefix_sum(12), momentum(12, 0.8, rates("decay", 12))])
+def test_low_rank_stream_multiplies_by_the_approximated_decoder(workload):
+    """A times the noise matrix is B' itself: banded part, masked low-rank part, nothing else."""
+    rng = np.random.default_rng(5)
+    bands, left, right = rng.normal(size=(12, 3)), rng.normal(size=(12, 2)), rng.normal(size=(12, 2))
+    bands[:, 0] += 4
+    expected = np.tril(left @ right.T, -3)
+    for k in range(3):
+        bands[:k, k] = 0
+        expected += np.diag(bands[k:, k], -k)
+    stream = RecurrentStream(12, banded_low_rank.tables(bands, left, right, workload))
+    computed = workloads.apply(workload, stream.materialize_noising())
+    np.testing.assert_allclose(computed, expected, atol=1e-4)
+    assert stream.buffers == (5 if workload.momentum == 0 else 6)
+
+
+def test_recomputed_encoder_differs_from_the_optimums():
+    """With the optimum's own C the product B' C would not be A: the control for recomputing C."""
+    workload = prefix_sum(200)
+    mechanism = design("banded_low_rank", workload, bands=2, rank=1)
+    B, C = mechanism.materialize()
+    _, optimum = design("optimal", workload).materialize()
+    A = workloads.materialize(workload)
+    np.testing.assert_allclose(B @ C, A, atol=1e-10)
+    assert np.abs(B @ optimum - A).max() > 0.05
+
+
+def test_fewer_buffers_lose_more():
+    losses = [design("optimal", prefix_sum(200), buffers=r).root_loss for r in range(1, 6)]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[0] > 1.01 * losses[-1]
+
+
+def test_sensitivity_is_that_of_the_rounded_tables():
+    """Unit columns in float64, but the float32 tables that are deployed have slightly longer ones."""
+    mechanism = design("optimal", prefix_sum(300))
+    _, C = mechanism.materialize()
+    norms = np.linalg.norm(C, axis=0)
+    assert 0 < norms.max() - 1 < 1e-5
+    assert mechanism.sensitivity == pytest.approx(norms.max(), rel=1e-13)
+
+
+def test_no_unit_column_survives_a_changed_table():
+    """The control: a table off by a thousandth is seen in the sensitivity."""
+    tables = design("optimal", prefix_sum(30)).stream.tables.copy()
+    tables[10, -1, -1] *= np.float32(0.999)
+    assert RecurrentStream(30, tables).sensitivity > 1.0005
+
+
+def test_scaled_strategies_cost_the_same():
+    workload = momentum(20, 0.5)
+    plain = design("optimal", workload)
+    form = strategy_form(plain.stream.tables)
+    doubled = StrategyForm(form.F, 2 * form.g, form.lam, 2 * form.c)
+    scaled = Factorization("mine", workload, RecurrentStream(20, tables_of(doubled)))
+    assert scaled.sensitivity == pytest.approx(2 * plain.sensitivity, rel=1e-6)
+    np.testing.assert_allclose(scaled.per_round_error, plain.per_round_error, rtol=1e-6)
+    noises = [one.sensitivity * one.stream.materialize_noising() for one in (plain, scaled)]
+    np.testing.assert_allclose(*noises, atol=1e-5)
+
+
+def test_missing_the_loss_is_logged(monkeypatch, caplog):
+    monkeypatch.setattr(optimal, "MOST_BUFFERS", 1)
+    with caplog.at_level(logging.WARNING):
+        stream = optimal.fit(prefix_sum(64))
+    assert "1 buffers leave the loss" in caplog.text
+    assert stream.tables.shape == (64, 2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("beta", "name"),
+    [(beta, name) for beta in (0.0, 0.5, 0.9, 0.99) for name in (*SCHEDULES, "steep")],
+)
+def test_long_epochs_are_certified_with_few_buffers(beta, name):
+    workload = momentum(2000, beta, falling(2000, 1e-4) if name == "steep" else rates(name, 2000))
+    mechanism = design("optimal", workload)
+    assert fixed_point.certified(workload).upper ** 2 <= fixed_point.certified(workload).lower ** 2 * (
+        1 + 1e-6
+    )
+    assert mechanism.root_loss**2 <= 1.0001 * lower_bound(mechanism.workload) ** 2
+    assert mechanism.stream.buffers <= (6 if beta >= 0.9 else 8)
+
+
+@pytest.mark.slow
+def test_the_longest_epochs_take_at_most_eight_buffers():
+    mechanism = design("optimal", prefix_sum(65536))
+    assert fixed_point.certified(prefix_sum(65536)).upper == pytest.approx(1091.4083, rel=1e-6)
+    assert mechanism.root_loss**2 <= 1.0001 * lower_bound(mechanism.workload) ** 2
+    assert mechanism.stream.buffers <= 8
+
+
+@pytest.mark.parametrize("of", WORKLOADS, ids=str)
+def test_the_short_square_root_is_the_dense_one(of):
+    root = dense_square_root(of)
+    _, C = design("sqrt_blt", of).materialize()
+    np.testing.assert_allclose(C, root, atol=1.1 * square_roots.TOLERANCE * root.max())
+    exact = design("sqrt_toeplitz", of)
+    assert design("sqrt_blt", of).root_loss == pytest.approx(exact.root_loss, rel=2e-4)
+
+
+@pytest.mark.parametrize("of", WORKLOADS, ids=str)
+def test_the_normalized_square_root_is_the_dense_one_with_its_columns_divided_by_their_norms(of):
+    root = dense_square_root(of)
+    expected = root / np.linalg.norm(root, axis=0)
+    mechanism = design("normalized_sqrt", of)
+    B, C = mechanism.materialize()
+    np.testing.assert_allclose(C, expected, atol=2 * square_roots.TOLERANCE)
+    # 1e-5: the tables are rounded to float32 after their columns were made unit.
+    np.testing.assert_allclose(np.linalg.norm(C, axis=0), 1, atol=1e-5)
+    decoder = workloads.materialize(of) @ np.linalg.inv(expected)
+    assert mechanism.root_loss == pytest.approx(np.linalg.norm(decoder), rel=2e-4)
+    assert np.linalg.norm(B) == pytest.approx(np.linalg.norm(decoder), rel=2e-4)
+
+
+def test_buffers_grow_with_the_logarithm_of_the_rounds():
+    found = {rounds: design("sqrt_blt", prefix_sum(rounds)).stream.buffers for rounds in (64, 1024, 16384)}
+    assert found == {64: 6, 1024: 8, 16384: 11}
+    assert design("sqrt_blt", momentum(1024, 0.9)).stream.buffers == 6  # as for a tenth of the rounds
+    assert design("normalized_sqrt", prefix_sum(1024)).stream.buffers == 8
+    assert design("sqrt_toeplitz", prefix_sum(1024)).stream.buffers == 1023
+
+
+@pytest.mark.parametrize("of", [prefix_sum(300), momentum(300, 0.9), momentum(300, 0.995)], ids=str)
+def test_the_fewest_buffers_within_the_tolerance_are_taken(of):
+    wanted = square_roots.coefficients(of)
+    taken = design("sqrt_blt", of).stream.buffers
+
+    def error(count):
+        theta, weights = square_roots.nodes(of, count)
+        return float(np.abs(square_roots.sum_of_powers(theta, weights, 300) / wanted - 1).max())
+
+    assert error(taken) <= square_roots.TOLERANCE < error(taken - 1)
+
+
+def test_sums_of_powers_are_those_of_the_recurrence_that_is_deployed():
+    of = momentum(90, 0.8)
+    theta, weights = square_roots.nodes(of, 5)
+    _, C = design("sqrt_blt", of, buffers=5).materialize()
+    np.testing.assert_allclose(
+        C, scipy.linalg.toeplitz(square_roots.sum_of_powers(theta, weights, 90), np.zeros(90)), atol=1e-5
+    )
+    assert ((theta > 0.8) & (theta < 1) & (weights > 0)).all()
+    assert weights.sum() == pytest.approx(1, rel=1e-12)  # the diagonal of C
+
+
+def test_the_normalized_square_root_has_its_published_errors():
+    """Henzinger, Kalinin, Upadhyay 2025: rms 0.748 + log(T)/pi + o(1), largest 0.846 + log(T)/pi + o(1)."""
+    rms, largest = [], []
+    for rounds in (256, 4096, 65536):
+        mechanism = design("normalized_sqrt", prefix_sum(rounds))
+        rms.append(mechanism.rms_error - np.log(rounds) / np.pi)
+        largest.append(mechanism.max_error - np.log(rounds) / np.pi)
+    for excess, limit in ((rms, 0.748), (largest, 0.846)):
+        assert excess == sorted(excess, reverse=True)
+        assert limit < excess[-1] < limit + 0.03
+
+
+@pytest.mark.parametrize("of", [prefix_sum(64), prefix_sum(1024), momentum(64, 0.9)], ids=str)
+def test_the_normalized_square_root_is_near_the_optimum(of):
+    least = lower_bound(of)
+    assert 1.005 < design("normalized_sqrt", of).root_loss / least < 1.03
+    assert design("sqrt_toeplitz", of).root_loss / least > 1.05
