@@ -112,8 +112,9 @@ def benchmark(settings: BenchmarkSettings) -> None:
     columns = ("row", "ratio", "goal", "ours", "floor", "what the floor is")
     shown = tools.markdown(Table("rows", columns, tuple(map(_line, results.items())), texts=1))
     output.show(settings.output, results, lambda: print(shown))
-    if settings.page is not None:
-        tools.update(Path(settings.page), "benchmark", {"rows": f"{shown}\n\n{tools.where()}"})
+    block = {"rows": f"{shown}\n\n{tools.where()}"}
+    if settings.page is not None and tools.update(Path(settings.page), "benchmark", block):
+        raise SettingError(f"{settings.page}: the page has no mark <!-- benchmark: rows -->. Add it.")
     if settings.limits:
         write_limits(results)
     if settings.check:

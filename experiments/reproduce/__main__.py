@@ -1,11 +1,12 @@
 """Compute a published result again: `python -m experiments.reproduce name=sgmf_figure1`, in a checkout.
 
-Prints ours next to the expected numbers, draws the figures into `directory`, and replaces the tables between the marks
-of the page there; without a name it lists all results. Results that train are made of the runs in NAME.jsonl; with
+Prints ours next to the expected numbers and draws the figures into `directory`. A table that has marks on the result's page
+there is replaced between them; any other is written as RESULT.TABLE.csv. Without a name it lists all results. Results that train are made of the runs in NAME.jsonl; with
 `data`, or for digits compute=true, the runs that are missing are made first, which takes hours and can be cut short.
 """
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -59,7 +60,11 @@ def reproduce(settings: ReproduceSettings) -> None:
     if error is not None:
         blocks[next(iter(blocks))] += f"\n\nWorst relative error: {error:.2g}."
     if place is not None:
-        tools.update(directory / f"{place}.md", "reproduce", blocks)
+        absent = tools.update(directory / f"{place}.md", "reproduce", blocks)
+        for name, table in zip(blocks, tables, strict=True):
+            if name in absent:
+                words = re.sub(r"\W+", "_", table.name)
+                tools.write_csv(directory / f"{stem}.{words}.csv", table)
     first, *rest = ([dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in tables)
     document = {
         "name": settings.name,

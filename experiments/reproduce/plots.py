@@ -15,9 +15,8 @@ from matplotlib.figure import Figure
 from experiments.pages.figures import COLOURS, DASHES, MARKERS, STYLE
 from experiments.pages.wording import Estimate
 from experiments.reproduce.results import Results, Runs
-from experiments.reproduce.study import NO_NOISE, Task
-from experiments.reproduce.tables import bytes_sent, factorization, less, schedule_of
-from experiments.reproduce.texts import SAME_WORDS, same_words
+from experiments.reproduce.study import Task
+from experiments.reproduce.tables import baselines, bytes_sent, factorization, less, schedule_of
 from server.files import write_output
 
 LOOKS = {  # colour says which mechanism; a variant of one has its colour and another dash and marker
@@ -86,21 +85,14 @@ def against_bytes(path: Path, found: Results, measure: Measure = lambda runs: ru
         panels = drawn.subplots(1, len(study.epsilons), squeeze=False, sharey=True)[0]
         for axes, epsilon in zip(panels, study.epsilons, strict=True):
             lines(axes, found, task, {number: (keep, epsilon) for keep, number in sent.items()}, measure)
-            for dots, (name, level) in enumerate(levels(found, task, measure).items(), 1):
-                axes.axhline(level, color="grey", linewidth=1, linestyle=(0, (dots, 2)), label=name)
+            levels = ((name, measure(runs)) for name, runs in baselines(found, task).items())
+            for dots, (name, level) in enumerate(levels, 1):
+                if level:
+                    axes.axhline(level.mean, color="grey", linewidth=1, linestyle=(0, (dots, 2)), label=name)
             ticked(axes, ticks, "bytes that a client sends in a round, and keep probability", fontsize=10)
             axes.set_title(f"epsilon {epsilon:g}", fontsize=12)
         panels[0].set_ylabel(label)
         legend_below(drawn, panels[0], 2 * len(study.epsilons))
-
-
-def levels(found: Results, task: Task, measure: Measure) -> dict[str, float]:
-    """Return what belongs to no mechanism: without noise, and by the frequencies of words alone."""
-    if task.no_noise is None:
-        return {}
-    words = found.find(same_words(task))
-    both = {NO_NOISE: found.runs(task.no_noise), SAME_WORDS: Runs(0.0, {0: words} if words else {})}
-    return {name: item.mean for name, runs in both.items() if (item := measure(runs))}
 
 
 def one_pass(path: Path, found: Results) -> None:

@@ -3,13 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 
 from experiments.pages.wording import Estimate
-from experiments.reproduce import Table, texts
+from experiments.reproduce import Table, Value, texts
 from experiments.reproduce.results import (
     NONE,
     Results,
@@ -17,9 +16,10 @@ from experiments.reproduce.results import (
     difference,
     is_paired_above,
     order,
+    paired,
     plus_minus,
 )
-from experiments.reproduce.study import Study, Task
+from experiments.reproduce.study import NO_NOISE, Study, Task
 from experiments.settings.factorization import factorize
 from fedmf.accounting import calibrate_noise_multiplier, resolve_linf_ratio
 from fedmf.mechanisms import RunFactorization
@@ -50,27 +50,36 @@ def by_point(
         yield Table(title, ("keep", "epsilon", *columns(task)), rows, texts)
 
 
-def by_mechanism(found: Results, name: str, text: Callable[[Runs], str]) -> Iterator[Table]:
-    """Yield for each task a table with a column for each mechanism, whose runs are written by `text`."""
-    return by_point(
-        found, name, lambda task: task.mechanisms, lambda task, row, _: [text(runs) for runs in row.values()]
+def merged(table: Table) -> Table:
+    """Return a table by two columns with one row for all that are equal in the others; the first column lists them.
+
+    A last column of dashes is left out.
+
+    >>> rows = (("1", "2", "a > b", "–"), ("1", "8", "a > b", "–"), ("0.1", "2", "a > b", "–"))
+    >>> merged(Table("order", ("keep", "epsilon", "order", "exceptions"), rows)).rows
+    (('1: 2, 8; 0.1: 2', 'a > b'),)
+    """
+    groups: dict[tuple[Value, ...], dict[Value, list[str]]] = {}
+    width = len(table.columns) - all(row[-1] == NONE for row in table.rows)
+    for first, second, *rest in table.rows:
+        groups.setdefault(tuple(rest[: width - 2]), {}).setdefault(first, []).append(str(second))
+    rows = tuple(
+        ("; ".join(f"{first}: {', '.join(seconds)}" for first, seconds in points.items()), *rest)
+        for rest, points in groups.items()
     )
+    columns = (": ".join(table.columns[:2]), *table.columns[2:width])
+    return Table(table.name, columns, rows, texts=len(columns))
 
 
 def accuracy(found: Results) -> Iterator[Table]:
-    """Yield the accuracies of each task, the best of a row bold, and the difference of the two columns compared.
-
-    The number of runs is in brackets where it is not that of the study's seeds.
-    """
+    """Yield the accuracies of each task, the best of a row bold, and the difference of the two columns compared."""
 
     def cells(task: Task, row: Row, epsilon: float) -> list[str]:
         best = max((runs.accuracy.mean for runs in row.values() if runs.accuracy), default=None)
         shown = []
         for runs in row.values():
             text = plus_minus(runs.accuracy)
-            text = f"**{text}**" if runs.accuracy and runs.accuracy.mean == best else text
-            usual = len(runs.outcomes) in (0, found.study.seeds)
-            shown.append(text if usual else f"{text} ({len(runs.outcomes)})")
+            shown.append(f"**{text}**" if runs.accuracy and runs.accuracy.mean == best else text)
         return [*shown, difference(*(row[name] for name in task.compared))]
 
     return by_point(found, "accuracy", lambda task: (*task.mechanisms, " − ".join(task.compared)), cells)
@@ -106,48 +115,73 @@ def bytes_sent(dimension: int, keep: float) -> float:
     return value_bytes(padded_dimension(dimension, "hadamard"), keep, "float32") + ENVELOPE_BYTES
 
 
-def sent(found: Results) -> Iterator[Table]:
-    """Yield what a client sends."""
-    values = found.study.values
-    messages = {keep: bytes_sent(values["dimension"], keep) for keep in found.study.keeps}
-    dense = bytes_sent(values["dimension"], 1.0)
-    rows = tuple(
-        (f"{keep:g}", f"{one:,.0f}", f"{dense / one:.1f}", f"{values['epochs'] * one:,.0f}")
-        for keep, one in messages.items()
-    )
-    most = "bytes of a client in the run with epochs, at most"
-    yield Table("bytes", ("keep", "bytes a message", "with keep 1, over these", most), rows)
+def messages(found: Results) -> Iterator[Table]:
+    """Yield by keep probability and epsilon the bytes that a client sends, and the noise in the mean.
 
-
-def noise(found: Results) -> Iterator[Table]:
-    """Yield by what the noise in the mean grows as less is sent, next to the same for a large model.
-
-    That is the noise multiplier over the keep probability, with default bounds.
+    The noise multiplier over the keep probability is that of mechanisms accounted by both default bounds, with the study's model and
+    with a large one.
     """
-    study, values = found.study, found.study.values
+    values = found.study.values
+    sizes = values["dimension"], values["large"]
+    dense = bytes_sent(sizes[0], 1.0)
 
-    def text(keep: float, epsilon: float, dimension: int) -> str:
+    def noise(keep: float, epsilon: float, dimension: int) -> float:
         ratio = resolve_linf_ratio(None, dimension, values["cohort"])
         z = calibrate_noise_multiplier(
             epsilon=epsilon, delta=values["delta"], keep_probability=keep, linf_over_l2=ratio, epochs=values["epochs"]
         )  # fmt: skip
-        return f"{z / keep:.3g}"
+        return z / keep
 
-    models = [(epsilon, values[size]) for epsilon in study.epsilons for size in ("dimension", "large")]
-    columns = (f"epsilon {epsilon:g}, {dimension:,} parameters" for epsilon, dimension in models)
-    rows = tuple((f"{keep:g}", *(text(keep, *model) for model in models)) for keep in study.keeps)
-    yield Table("noise", ("keep", *columns), rows)
+    rows = []
+    for keep, epsilon in found.study.points:
+        sent, noises = bytes_sent(sizes[0], keep), [noise(keep, epsilon, size) for size in sizes]
+        shown = [f"{one:.4g}" for one in (*noises, noises[0] / values["cohort"])]
+        rows.append((keep, epsilon, sent, dense / sent, values["epochs"] * sent, *shown))
+    columns = (
+        "keep", "epsilon", "bytes_a_message", "bytes_with_keep_1_over_these", "bytes_in_the_run_at_most",
+        *(f"noise_multiplier_over_keep_{size}_parameters" for size in sizes), "noise_multiplier_over_keep_and_cohort",
+    )  # fmt: skip
+    yield Table("messages", columns, tuple(rows))
 
 
-def lost(found: Results) -> Iterator[Table]:
-    """Yield what each mechanism loses by compression: its accuracy less that with everything sent."""
+def baselines(found: Results, task: Task) -> dict[str, Runs]:
+    """Return what belongs to no mechanism, with texts: training without noise, and the frequencies of words alone."""
+    if task.no_noise is None:
+        return {}
+    words = found.find(texts.same_words(task))
+    alone = Runs(math.nan, {0: words} if words else {})
+    return {NO_NOISE: found.runs(task.no_noise), texts.SAME_WORDS: alone}
 
-    def cells(task: Task, row: Row, epsilon: float) -> list[str]:
-        dense = found.row(task, found.study.keeps[0], epsilon)
-        return [plus_minus(less(row[name].accuracy, dense[name].accuracy), "+.1f") for name in row]
 
-    for table in by_point(found, "what compression costs", lambda task: task.mechanisms, cells):
-        yield replace(table, rows=table.rows[len(found.study.epsilons) :])
+def cells(found: Results) -> Iterator[Table]:
+    """Yield a row for each cell: runs, learning rate, and accuracy in percent and loss in nats with standard errors (se).
+
+    The cost of compression is the accuracy less that at the largest keep probability.
+    """
+    most, rows = max(found.study.keeps), []
+    for task in found.study.tasks:
+        others = baselines(found, task)
+        level = others[texts.SAME_WORDS].accuracy if others else None
+        points: list[tuple[float, float | None, Row]] = [
+            (keep, epsilon, found.row(task, keep, epsilon)) for keep, epsilon in found.study.points
+        ]
+        for keep, epsilon, row in [*points, *([(1.0, None, others)] if others else [])]:
+            dense = {} if epsilon is None or keep == most else found.row(task, most, epsilon)
+            for name, runs in row.items():
+                cost = less(runs.accuracy, dense[name].accuracy) if dense else None
+                rate = None if math.isnan(runs.rate) else runs.rate
+                rows.append((
+                    task.name, keep, epsilon, name, len(runs.outcomes), rate, *both(runs.accuracy), *both(cost),
+                    *both(less(runs.accuracy, level))[:1], *both(runs.loss),
+                ))  # fmt: skip
+    columns = ("task", "keep", "epsilon", "mechanism", "runs", "learning_rate", "accuracy", "accuracy_se", "cost_of_compression",
+               "cost_of_compression_se", "above_the_most_frequent_words", "loss", "loss_se")  # fmt: skip
+    yield Table("cells", columns, tuple(rows))
+
+
+def both(found: Estimate | None) -> tuple[float | None, float | None]:
+    """Return a mean and its standard error, None for what is missing."""
+    return (found.mean, found.error) if found else (None, None)
 
 
 def less(a: Estimate | None, b: Estimate | None) -> Estimate | None:
@@ -165,40 +199,13 @@ def claims(found: Results) -> Iterator[Table]:
     def cells(task: Task, row: Row, epsilon: float) -> list[str]:
         known = {name: runs.accuracies for name, runs in row.items()}
         missing = [
-            f"`{a}` is {'below' if is_paired_above(known[b], known[a]) else 'not told apart from'} `{b}`"
+            f"`{a}` is {'below' if is_paired_above(known[b], known[a]) else 'not significantly above'} `{b}`"
             for a, b in found.study["claims"]
             if known[a] and known[b] and not is_paired_above(known[a], known[b])
         ]
         return [order(known), "; ".join(missing) or NONE]
 
-    return by_point(found, "order", lambda task: ("order", "not as in the paper"), cells, texts=2)
-
-
-def without_noise(found: Results) -> Iterator[Table]:
-    """Yield what the network learns without noise, and what is right without any network."""
-    (task,) = found.study.tasks
-    assert task.no_noise is not None
-    runs, words = found.runs(task.no_noise), found.find(texts.same_words(task))
-    rows = []
-    if runs.outcomes:
-        scores = (plus_minus(runs.accuracy), plus_minus(runs.loss, ".2f"))
-        rows.append((task.no_noise.mechanism, *scores, str(len(runs.outcomes)), f"{runs.rate:g}"))
-    if words:
-        rows.append((texts.SAME_WORDS, f"{100 * words.accuracy:.1f}", f"{words.loss:.2f}", NONE, NONE))
-    yield Table("without noise", ("", "test accuracy, %", "loss", "seeds", "learning rate"), tuple(rows))
-
-
-def above(found: Results) -> Iterator[Table]:
-    """Yield how far each mechanism is above the most frequent words, marked where it is not by two standard errors."""
-    words = found.find(texts.same_words(found.study.tasks[0]))
-    level = Estimate(100 * words.accuracy if words else math.nan, None)
-
-    def text(runs: Runs) -> str:
-        gain = less(runs.accuracy, level)
-        is_above = gain is None or gain.mean > 2 * (gain.error or 0.0)
-        return plus_minus(gain, "+.1f") + ("" if is_above else ", **no better**")
-
-    return by_mechanism(found, "above the most frequent words", text)
+    yield from map(merged, by_point(found, "order", lambda task: ("order", "not as in the paper"), cells))
 
 
 def schedule_of(task: Task) -> str:
@@ -206,55 +213,49 @@ def schedule_of(task: Task) -> str:
     return task.name.rpartition(", ")[2]
 
 
-def by_schedule(
-    found: Results, name: str, columns: Sequence[str], cells: Callable[[Task, Row], Sequence[str]]
-) -> Iterator[Table]:
-    """Yield one table of all tasks, each a schedule, with a row for each epsilon, the largest first."""
-    rows = tuple(
-        (schedule_of(task), f"{epsilon:g}", *cells(task, found.row(task, keep, epsilon)))
-        for task in found.study.tasks
-        for keep, epsilon in reversed(found.study.points)
-    )
-    yield Table(name, ("schedule", "epsilon", *columns), rows)
+def differences(found: Results) -> Iterator[Table]:
+    """Yield mean differences of accuracies in percent by runs of the same seed.
 
-
-def steps(found: Results) -> Iterator[Table]:
-    """Yield the differences from one mechanism to the next better one, by runs of the same seed."""
-    pairs, none = found.study["steps"], Runs(math.nan, {})
-
-    def cells(task: Task, row: Row) -> list[str]:
-        return [difference(row.get(a, none), row.get(b, none)) for a, b in pairs]
-
-    return by_schedule(found, "from one mechanism to the next", [f"{a} − {b}" for a, b in pairs], cells)
-
-
-def cooldown(found: Results) -> Iterator[Table]:
-    """Yield what the cooldown brings each mechanism, by runs of the same seed, each at its own best rate."""
+    They are those from one mechanism to the next better one, and from the constant rate to the cooldown, each at its best rate.
+    """
     constant, cooled = found.study.tasks
+    pairs = [((a, task), (b, task)) for task in found.study.tasks for a, b in found.study["steps"]]
+    pairs += [((name, cooled), (name, constant)) for name in constant.mechanisms]
     rows = []
     for keep, epsilon in reversed(found.study.points):
-        after, before = (found.row(task, keep, epsilon) for task in (cooled, constant))
-        rows.append((f"{epsilon:g}", *(difference(after[name], before[name]) for name in before)))
-    yield Table("what the cooldown brings", ("epsilon", *constant.mechanisms), tuple(rows))
+        runs = {(name, task.name): runs for task in (constant, cooled) for name, runs in found.row(task, keep, epsilon).items()}  # fmt: skip
+        for (a, of_a), (b, of_b) in pairs:
+            if (a, of_a.name) in runs:
+                difference = paired(runs[a, of_a.name].accuracies, runs[b, of_b.name].accuracies)
+                rows.append((epsilon, a, schedule_of(of_a), b, schedule_of(of_b), *both(difference)))
+    columns = (
+        "epsilon",
+        "mechanism",
+        "schedule",
+        "less_mechanism",
+        "of_schedule",
+        "difference",
+        "difference_se",
+    )
+    yield Table("differences", columns, tuple(rows))
 
 
 def against(found: Results) -> Iterator[Table]:
     """Yield the order of the mechanisms by accuracy, and where it contradicts that of their errors."""
-    errors = {
-        task.name: {name: factorization(found.study, task, name).rms_error for name in task.mechanisms}
-        for task in found.study.tasks
-    }
-
-    def cells(task: Task, row: Row) -> list[str]:
-        known = {name: runs.accuracies for name, runs in row.items() if runs.outcomes}
-        contrary = [
-            f"`{a}` above `{b}`"
-            for a, b in permutations(known, 2)
-            if is_paired_above(known[a], known[b]) and errors[task.name][a] > errors[task.name][b]
-        ]
-        return [order(known), "; ".join(contrary) or NONE]
-
-    return by_schedule(found, "order", ("order of accuracy", "against the order of the errors"), cells)
+    rows = []
+    for task in found.study.tasks:
+        errors = {name: factorization(found.study, task, name).rms_error for name in task.mechanisms}
+        for keep, epsilon in reversed(found.study.points):
+            row = found.row(task, keep, epsilon)
+            known = {name: runs.accuracies for name, runs in row.items() if runs.outcomes}
+            contrary = [
+                f"`{a}` above `{b}`"
+                for a, b in permutations(known, 2)
+                if is_paired_above(known[a], known[b]) and errors[a] > errors[b]
+            ]
+            rows.append((schedule_of(task), f"{epsilon:g}", order(known), "; ".join(contrary) or NONE))
+    columns = ("schedule", "epsilon", "order of accuracy", "against the order of the errors")
+    yield merged(Table("order", columns, tuple(rows)))
 
 
 def factorization(study: Study, task: Task, mechanism: str) -> RunFactorization:
@@ -270,46 +271,26 @@ def factorization(study: Study, task: Task, mechanism: str) -> RunFactorization:
 
 def errors(found: Results) -> Iterator[Table]:
     """Yield the exact errors in the model: root mean square over the rounds, and after the last one."""
-    names = list(dict.fromkeys(name for task in found.study.tasks for name in task.mechanisms))
-    columns, rows = ["mechanism"], {name: [name] for name in names}
+    rows = []
     for task in found.study.tasks:
         known = {name: factorization(found.study, task, name) for name in task.mechanisms}
         both = {name: (run.rms_error, float(run.per_round_error[-1])) for name, run in known.items()}
-        least = [min(pair) for pair in zip(*both.values(), strict=True)]
-        for name in names:
-            for error, low in zip(both.get(name, (None, None)), least, strict=True):
-                rows[name] += [NONE, NONE] if error is None else [f"{error:.2f}", f"{error / low:.3f}"]
-        columns += [f"{schedule_of(task)}: all rounds", "over the least", "last round", "over the least"]
-    yield Table("noise in the model", tuple(columns), tuple(map(tuple, rows.values())))
-
-
-def multiplier(found: Results) -> Iterator[Table]:
-    """Yield the noise multipliers of one pass, the same for all mechanisms."""
-    values, rows = found.study.values, []
-    for epsilon in reversed(found.study.epsilons):
-        z = calibrate_noise_multiplier(
-            epsilon=epsilon, delta=values["delta"], keep_probability=1.0, linf_over_l2=1.0, epochs=1
-        )
-        rows.append((f"{epsilon:g}", f"{z:.4g}", f"{z / values['cohort']:.4g}"))
-    yield Table("noise multiplier", ("epsilon", "noise multiplier", "over the cohort's size"), tuple(rows))
+        rms, last = (min(pair) for pair in zip(*both.values(), strict=True))
+        rows += [
+            (schedule_of(task), name, f"{first:.2f}", f"{first / rms:.3f}", f"{end:.2f}", f"{end / last:.3f}")
+            for name, (first, end) in both.items()
+        ]
+    columns = ("schedule", "mechanism", "all_rounds", "over_the_least", "last_round", "last_over_the_least")
+    yield Table("noise in the model", columns, tuple(rows))
 
 
 TABLES: dict[str, Callable[[Results], Iterator[Table]]] = {
     "accuracy": accuracy,
-    "rates": lambda found: by_mechanism(
-        found, "learning rates", lambda runs: f"{runs.rate:g}" if runs.outcomes else NONE
-    ),
-    "took": took,
-    "bytes": sent,
-    "noise": noise,
-    "lost": lost,
     "claims": claims,
-    "beside": without_noise,
-    "above": above,
-    "loss": lambda found: by_mechanism(found, "loss", lambda runs: plus_minus(runs.loss, ".2f")),
-    "steps": steps,
-    "cooldown": cooldown,
     "against": against,
+    "cells": cells,
+    "messages": messages,
+    "differences": differences,
     "errors": errors,
-    "multiplier": multiplier,
+    "took": took,
 }

@@ -1,12 +1,14 @@
-"""What the programs of a checkout share: a command line, the progress of minutes, and pages whose tables they write.
+"""What the programs of a checkout share: a command line, the progress of minutes, and pages and files whose tables they write.
 
-A page is written by hand; what stands between two marks is replaced, every other byte stays:
+A page is written by hand; the text between two marks is replaced, every other byte stays:
 
 <!-- reproduce: sgmf_femnist_laptop: noise -->
 ...
 <!-- /reproduce -->
 """
 
+import csv
+import io
 import platform
 import re
 import sys
@@ -64,20 +66,31 @@ def computed(
     return Table(name, tuple(columns), tuple(row(item) for item in progress(items, name)))
 
 
-def update(path: Path, tool: str, blocks: Mapping[str, str]) -> None:
-    """Replace the blocks that have a mark on the page; one that has none of them yet gets them all at its end."""
+def update(path: Path, tool: str, blocks: Mapping[str, str]) -> set[str]:
+    """Replace the blocks that have a mark on the page, and return the names of the others; a missing page has no mark."""
     text = path.read_bytes().decode() if path.exists() else ""
-    marks, end = {name: f"<!-- {tool}: {name} -->" for name in blocks}, f"<!-- /{tool} -->"
-    if not any(mark in text for mark in marks.values()):
-        text += "".join(f"\n## {name}\n\n{mark}{end}\n" for name, mark in marks.items())
-    for name, mark in marks.items():
-        before, is_there, rest = text.partition(mark)
+    absent, end = set(), f"<!-- /{tool} -->"
+    for name, block in blocks.items():
+        before, mark, rest = text.partition(f"<!-- {tool}: {name} -->")
         _, closed, after = rest.partition(end)
-        if is_there and not closed:
+        if not mark:
+            absent.add(name)
+        elif not closed:
             raise SettingError(f"{path}: {mark} lacks {end} after it.")
-        if is_there:
-            text = f"{before}{mark}\n\n{blocks[name]}\n\n{end}{after}"
-    write_atomically(path, text.encode())
+        else:
+            text = f"{before}{mark}\n\n{block}\n\n{end}{after}"
+    if len(absent) < len(blocks):
+        write_atomically(path, text.encode())
+    return absent
+
+
+def write_csv(path: Path, table: Table) -> None:
+    """Write a table as CSV: numbers as in a page's tables, nothing for a missing value, the note as a comment above."""
+    lines = io.StringIO()
+    lines.write(f"# {table.note}\n" if table.note else "")
+    rows = (["" if value is None else text(value) for value in row] for row in table.rows)
+    csv.writer(lines, lineterminator="\n").writerows([table.columns, *rows])
+    write_atomically(path, lines.getvalue().encode())
 
 
 def markdown(table: Table) -> str:

@@ -1,6 +1,6 @@
-"""The command: it lists, refuses mistakes before anything is written, prints JSON, and replaces the tables of pages.
+"""The command: it lists, refuses mistakes before anything is written, prints JSON, and writes the tables of pages and files.
 
-The pages in docs/results show what the committed runs give: no number was touched by hand or left behind.
+The pages and files in docs/results are what the committed runs give: no number was touched by hand or left behind.
 """
 
 import json
@@ -71,8 +71,11 @@ def test_mistakes_exit_2_and_nothing_is_computed(capsys, tmp_path, monkeypatch, 
     assert not list(tmp_path.rglob("*.*"))
 
 
-def test_tables_go_to_the_page_and_json_has_rows_and_the_worst_error(capsys, tmp_path, monkeypatch):
-    tables = (Table("points", ("a",), ((1.5,),), note="A note."), Table("more", ("b",), ((None,),)))
+def test_tables_go_between_their_marks_or_into_a_file_and_json_has_all_and_the_worst_error(
+    capsys, tmp_path, monkeypatch
+):
+    points = Table("points", ("a",), ((1.5,),), note="A note.")
+    tables = (points, Table("more, of it", ("b", "c"), ((None, "1, 2"),), note="Where."))
     monkeypatch.setattr(chen, "sgmf_figure1", lambda path, size: (tables, 0.25))
     (tmp_path / "chen.md").write_text("<!-- reproduce: sgmf_figure1: points -->\n<!-- /reproduce -->\n")
     code, out, _ = called(capsys, "name=sgmf_figure1", f"directory={tmp_path}", "output=json")
@@ -82,31 +85,25 @@ def test_tables_go_to_the_page_and_json_has_rows_and_the_worst_error(capsys, tmp
         "title": titles()["sgmf_figure1"],
         "rows": [{"a": 1.5}],
         "worst_relative_error": 0.25,
-        "notes": ["A note."],
+        "notes": ["A note.", "Where."],
         "figures": [str(tmp_path / "sgmf_figure1.png")],
-        "sections": [{"heading": "more", "rows": [{"b": None}]}],
+        "sections": [{"heading": "more, of it", "rows": [{"b": None, "c": "1, 2"}]}],
     }
     text = (tmp_path / "chen.md").read_text()
     assert "| 1.5 |\n\nA note.\n\nWorst relative error: 0.25.\n\n<!-- /reproduce -->" in text
     assert "more" not in text
+    assert [path.name for path in tmp_path.glob("*.csv")] == ["sgmf_figure1.more_of_it.csv"]
+    assert (tmp_path / "sgmf_figure1.more_of_it.csv").read_text() == '# Where.\nb,c\n,"1, 2"\n'
 
 
-def test_only_what_is_between_the_marks_is_replaced(tmp_path):
+def test_only_what_is_between_the_marks_is_replaced_and_what_has_none_is_named(tmp_path):
     path = tmp_path / "p.md"
+    assert tools.update(path, "reproduce", {"a: one": "new"}) == {"a: one"}
+    assert not path.exists()
     path.write_bytes(PAGE.encode())
     for _ in range(2):
-        tools.update(path, "reproduce", {"a: one": "new", "a: other": "not shown"})
-        tools.update(path, "benchmark", {})
+        assert tools.update(path, "reproduce", {"a: one": "new", "a: other": "no mark"}) == {"a: other"}
         assert path.read_bytes().decode() == PAGE.replace("\nold\n", "\n\nnew\n\n")
-
-
-def test_a_page_without_a_mark_gets_all_at_its_end_and_a_mark_without_an_end_is_an_error(tmp_path):
-    path = tmp_path / "p.md"
-    tools.update(path, "reproduce", {"a: one": "1", "a: two": "2"})
-    first = path.read_text()
-    tools.update(path, "reproduce", {"c: one": "3"})
-    assert path.read_text().startswith(first)
-    assert [line for line in path.read_text().splitlines() if line in ("1", "2", "3")] == ["1", "2", "3"]
     path.write_text("<!-- reproduce: a: one -->\nrest of my page")
     with pytest.raises(SettingError, match="lacks <!-- /reproduce --> after it"):
         tools.update(path, "reproduce", {"a: one": "1"})
@@ -115,19 +112,23 @@ def test_a_page_without_a_mark_gets_all_at_its_end_and_a_mark_without_an_end_is_
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "size"), SHOWN)
-def test_a_committed_page_is_what_the_committed_runs_give(name, size, tmp_path):
-    place = f"{studies()[name]['page']}.md"
+def test_a_committed_page_and_its_files_are_what_the_committed_runs_give(name, size, tmp_path):
+    place, stem = f"{studies()[name]['page']}.md", Study(name, size).stem
     for path in (*FOLDER.glob("*.jsonl"), FOLDER / place):
         shutil.copy(path, tmp_path)
     reproduce(ReproduceSettings(name=name, size=size, directory=str(tmp_path), compute=False))
     assert (tmp_path / place).read_bytes() == (FOLDER / place).read_bytes()
+    made = {path.name: path.read_bytes() for path in tmp_path.glob("*.csv")}
+    assert made == {path.name: path.read_bytes() for path in FOLDER.glob(f"{stem}.*.csv")}
     drawn = {path.name for path in tmp_path.glob("*.png")}
     assert drawn
     assert all((FOLDER / figure).exists() and f"({figure})" in TEXT for figure in drawn)
 
 
-def test_every_figure_is_shown_and_every_mark_is_of_a_result_and_has_a_table_below_it():
-    assert set(re.findall(r"\]\(([\w.]+\.png)\)", TEXT)) == {path.name for path in FOLDER.glob("*.png")}
+def test_every_figure_and_file_is_linked_and_every_mark_is_of_a_result_and_has_a_table_below_it():
+    for ending in ("png", "csv"):
+        linked = re.findall(rf"\]\(([\w.]+\.{ending})\)", TEXT)
+        assert set(linked) == {path.name for path in FOLDER.glob(f"*.{ending}")}
     marks = re.findall(r"<!-- reproduce: (\w+): [\w ,]+ -->\n\n\|(?s:.+?)\n\n<!-- /reproduce -->", TEXT)
     assert len(marks) == TEXT.count("<!-- reproduce: ") == TEXT.count("<!-- /reproduce -->")
     sizes = {"denisov_solvers": denisov.SIZES, "henzinger_counting": henzinger.SIZES}
@@ -136,4 +137,5 @@ def test_every_figure_is_shown_and_every_mark_is_of_a_result_and_has_a_table_bel
         for name in CLOSED
         for size in sizes.get(name, ["small"])
     }
-    assert set(marks) == {Study(*one).stem for one in SHOWN} | closed - {"tighter_accountant"}
+    files = {path.name.partition(".")[0] for path in FOLDER.glob("*.csv")}
+    assert {*marks} | files == {Study(*one).stem for one in SHOWN} | closed - {"tighter_accountant"}

@@ -283,27 +283,36 @@ def rows(results, kind):
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-def test_tables_of_accuracy_order_costs_bytes_and_time(tmp_path):
+def test_tables_of_accuracy_order_cells_messages_and_time(tmp_path):
     results = made_up(tmp_path, Study("sgmf_femnist", "small"))
     assert rows(results, "accuracy")[0] == {
         "keep": "1",
         "epsilon": "2",
         "independent, L2-CSGM": "80.2 ± 0.1",
         "honaker_online": "82.2 ± 0.1",
-        "SGMF, epoch": "82.2 ± 0.1 (6)",  # the number of runs where it is another
+        "SGMF, epoch": "82.2 ± 0.1",
         "SGMF, whole run": "**85.2 ± 0.1**",
         "SGMF, whole run − SGMF, epoch": "+3.0 ± 0.0",
     }
-    first, *_ = rows(results, "claims")
-    assert first["order"] == "SGMF, whole run > SGMF, epoch ≈ honaker_online > independent, L2-CSGM"
-    assert first["not as in the paper"] == "–"
-    costs = rows(results, "lost")
-    assert [row["keep"] for row in costs[::2]] == ["0.1", "0.03", "0.01", "0.003"]
-    assert costs[0]["SGMF, whole run"] == f"{100 * 0.85 * (0.1**0.01 - 1):+.1f} ± 0.1"
-    sent, less, *_ = rows(results, "bytes")  # four a value of the padded model, and an envelope
-    assert sent["bytes a message"] == "33,159"  # 4 * 8192 + 391
-    assert less["with keep 1, over these"] == f"{33159 / (0.1 * 4 * 8192 + 391):.1f}"
-    assert rows(results, "noise")[3]["epsilon 2, 7,850 parameters"] == "6.12"
+    (alike,) = rows(results, "claims")  # all rows have one order, and none contradicts the paper's
+    assert alike["order"] == "SGMF, whole run > SGMF, epoch ≈ honaker_online > independent, L2-CSGM"
+    assert alike["keep: epsilon"] == "; ".join(
+        f"{keep}: 2, 8" for keep in ("1", "0.1", "0.03", "0.01", "0.003")
+    )
+    assert "not as in the paper" not in alike
+    found = {(row["keep"], row["mechanism"]): row for row in rows(results, "cells") if row["epsilon"] == 2.0}
+    assert (found[1.0, "SGMF, epoch"]["runs"], found[1.0, "SGMF, whole run"]["runs"]) == (6, 5)
+    assert found[1.0, "SGMF, whole run"]["cost_of_compression"] is None
+    sparse = found[0.1, "SGMF, whole run"]
+    assert sparse["cost_of_compression"] == pytest.approx(100 * 0.85 * (0.1**0.01 - 1), abs=1e-3)
+    assert (sparse["learning_rate"], sparse["loss"], sparse["loss_se"]) == (0.3, 1.5, 0.0)
+    dense, _, less, *_ = rows(results, "messages")
+    assert (
+        round(dense["bytes_a_message"]) == 33159
+    )  # four for each value of the padded model, 4 * 8192, and 391
+    assert less["bytes_with_keep_1_over_these"] == pytest.approx(33159 / (0.1 * 4 * 8192 + 391), rel=1e-4)
+    noise = rows(results, "messages")[6]
+    assert (noise["keep"], noise["noise_multiplier_over_keep_7850_parameters"]) == (0.01, "6.116")
     (took,) = rows(results, "took")
     runs = 4 * 10 * 5 + 10
     assert (took["runs"], took["code"]) == (runs, f"{runs} by abc")
@@ -313,21 +322,38 @@ def test_tables_of_accuracy_order_costs_bytes_and_time(tmp_path):
 def test_without_runs_there_are_dashes_and_an_order_unlike_the_papers_is_named(tmp_path):
     study = Study("sgmf_femnist", "small")
     nothing = Results(study, tmp_path / "none.jsonl")
-    for kind in ("accuracy", "claims"):
-        assert set(rows(nothing, kind)[0].values()) == {"1", "2", "–"}
+    assert set(rows(nothing, "accuracy")[0].values()) == {"1", "2", "–"}
+    assert rows(nothing, "claims")[0]["order"] == "–"
+    assert rows(nothing, "cells")[0]["accuracy"] is None
     assert list(TABLES["took"](nothing)) == []
     first, *_ = rows(made_up(tmp_path, study, {**LEVELS, "SGMF, epoch": 0.79}), "claims")
     assert first["not as in the paper"] == "`SGMF, epoch` is below `independent, L2-CSGM`"
 
 
-def test_what_is_not_above_the_most_frequent_words_is_marked(tmp_path):
+def test_with_texts_the_cells_are_compared_with_the_most_frequent_words(tmp_path):
     study = Study("sgmf_text", "small")
     shown = made_up(tmp_path, study, {**LEVELS, "independent, L2-CSGM": 0.75, "no noise": 0.9})
     key = json.loads(Trial(study.tasks[0].no_noise, 0.0, 0).key) | {"mechanism": "always the same five words"}
     shown.add({json.dumps(key): Outcome(0.75, 2.0, 0.0)})
-    above = rows(shown, "above")
-    assert above[0]["independent, L2-CSGM"] == "+0.2 ± 0.1"
-    assert "no better" in above[-1]["independent, L2-CSGM"]
-    assert "no better" not in above[0]["SGMF, whole run"]
-    assert [row["test accuracy, %"] for row in rows(shown, "beside")] == ["90.2 ± 0.1", "75.0"]
-    assert rows(shown, "loss")[0]["SGMF, epoch"] == "1.50 ± 0.00"
+    first, *_, bare, words = rows(shown, "cells")
+    assert first["above_the_most_frequent_words"] == pytest.approx(0.2)
+    assert (bare["mechanism"], bare["epsilon"]) == ("no noise", None)
+    assert [row["accuracy"] for row in (bare, words)] == pytest.approx([90.2, 75.0])
+    assert (words["learning_rate"], words["loss"], words["above_the_most_frequent_words"]) == (None, 2.0, 0.0)
+
+
+def test_differences_are_from_a_mechanism_to_the_next_and_from_a_constant_rate_to_the_cooldown(tmp_path):
+    study = Study("denisov_mechanisms", "small")
+    levels = {"honaker_online": 0.80, "honaker_full": 0.82}
+    found = made_up(tmp_path, study, levels)
+    first, *_ = rows(found, "differences")
+    assert list(first.values())[:5] == [
+        8.0,
+        "honaker_full",
+        "constant rate",
+        "honaker_online",
+        "constant rate",
+    ]
+    assert first["difference"] == pytest.approx(2.0)
+    (same,) = [row for row in rows(found, "differences")[:20] if row["mechanism"] == row["less_mechanism"] == "honaker_full" and row["epsilon"] == 8.0]  # fmt: skip
+    assert (same["schedule"], same["of_schedule"], same["difference"]) == ("cooldown", "constant rate", 0.0)
