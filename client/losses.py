@@ -12,6 +12,7 @@ equal to `IGNORED_TARGET` counts for nothing.
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -35,7 +36,7 @@ def find_loss(name: str) -> Loss:
     """
     check_loss(name)
     if ":" not in name:
-        return _LOSSES[name]
+        return cross_entropy if name == "cross_entropy" else partial(by_element, name)
     found = import_maker(name, "loss", Tensor)
     try:
         inspect.signature(found).bind(None, None)
@@ -60,17 +61,15 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_TARGET)
 
 
-def mse(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean squared error over counted targets, see the module."""
-    return nn.functional.mse_loss(*_fitted(outputs, targets, "mse"))
+def by_element(name: str, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss `name`, mse or bce_with_logits, the mean over counted targets, see the module."""
+    return _BY_ELEMENT[name](*_fitted(outputs, targets, name))
 
 
-def bce_with_logits(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean binary cross-entropy in nats of logits over counted targets, see the module."""
-    return nn.functional.binary_cross_entropy_with_logits(*_fitted(outputs, targets, "bce_with_logits"))
-
-
-_LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": mse, "bce_with_logits": bce_with_logits}
+_BY_ELEMENT: dict[str, Callable[..., Tensor]] = {
+    "mse": nn.functional.mse_loss,
+    "bce_with_logits": nn.functional.binary_cross_entropy_with_logits,
+}
 
 
 def _fitted(outputs: Tensor, targets: Tensor, loss: str) -> tuple[Tensor, Tensor]:

@@ -2,10 +2,10 @@
 
     name       inputs                    outputs                 parameters
     logistic   [n, ...] float32          [n, classes]            650 on 8 x 8 digits
-    mlp        [n, ...] float32          [n, classes]            203,530 (28 x 28 images, 10 classes)
+    mlp        [n, ...] float32          [n, classes]            203,530 (28 x 28 images, 10 classes); one hidden layer
     cnn        [n, H, W] or [n, H, W, C] [n, classes]            1,018,174 (28 x 28 images, 62 classes)
-    lstm       [n, length] int64         [n, length, vocabulary] 4,053,428 (10,000 words and 4 special tokens)
-    char_lstm  [n, length] int64         [n, length, vocabulary] 822,570 (86 characters and 4 special tokens)
+    lstm       [n, length] int64         [n, length, vocabulary] 4,053,428 (10,000 words and 4 special tokens); one LSTM layer
+    char_lstm  [n, length] int64         [n, length, vocabulary] 822,570 (86 characters and 4 special tokens); two
 
 These models have parameters only, no buffers and nothing that draws. A custom model may have both: constant
 buffers (batch normalisation in evaluation mode, see `client.parameters`), and dropout, which draws from a generator
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from client.data.dataset import CLASSIFICATION, NEXT_TOKEN
 from client.imports import calling, check_takes, import_maker
-from client.parameters import choose_trained, layout_of, start_from
+from client.parameters import choose_trained, start_from
 from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import SettingError
 
@@ -155,7 +155,7 @@ def build(
     unknown name or setting, and for data that the model does not fit.
 
     >>> model = build("logistic", input_shape=(8, 8), classes=10, seed=0)
-    >>> parameter_count(model)
+    >>> layout_of(model).dimension
     650
     """
     builder = _builder(name, task)
@@ -191,11 +191,6 @@ def _builder(name: str, task: str) -> Callable[..., nn.Module]:
             f"model is {name!r}, which is for {fits} data, but the task is {task}; use one of {fitting}."
         )
     return builder
-
-
-def parameter_count(model: nn.Module) -> int:
-    """Return d, the number of parameters that train."""
-    return layout_of(model).dimension
 
 
 _WEIGHTS = ("low_rank_in", "low_rank_out")

@@ -230,13 +230,12 @@ def _follows_data(module: nn.Module) -> bool:
 
 
 def _stored_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return all parameters and the buffers that count to the model's state, each once."""
-    stored: dict[str, Tensor] = dict(model.named_parameters())
-    for prefix, module in model.named_modules():
-        for name, buffer in module.named_buffers(prefix, recurse=False):
-            if name.rpartition(".")[2] not in module._non_persistent_buffers_set:
-                stored[name] = buffer
-    return stored
+    """Return all parameters and the buffers that count to the model's state, each once, under the first of its names."""
+    state = {
+        name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, Tensor)
+    }
+    first = {id(tensor): name for name, tensor in reversed(state.items())}
+    return {name: state[name] for name in state if first[id(state[name])] == name}
 
 
 def _tensors_by_any_name(model: nn.Module) -> dict[str, Tensor]:

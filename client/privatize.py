@@ -101,45 +101,34 @@ class DevicePrivatizer:
             update = update - start
         if scale is not None:
             update = update * scale
-        norm = _norm(update)
+        norm, bounds, rotation = _norm(update), self._plan.bounds, self._plan.rotation
         is_finite = torch.isfinite(norm)
         update = torch.where(is_finite, update, torch.zeros_like(update))
-        bounds = self._plan.bounds
-        if bounds.l2_norm is None:
-            return self._kept(self._rotate(update), is_finite, mask_key)
-        assert bounds.linf_norm is not None
-        rotated = self._rotate(
-            _clip(update, torch.where(is_finite, norm, 0.0), bounds.l2_norm, ROTATION_MARGIN)
-        )
-        largest = float(
-            clip_linf(np.full(1, np.inf, np.float32), bounds.linf_norm)[0]
-        )  # float32 within the bound
-        boxed = rotated.clamp(-largest, largest).nan_to_num(0.0)
-        return self._kept(_clip(boxed, _norm(boxed), bounds.l2_norm, MARGIN), is_finite, mask_key)
-
-    def _rotate(self, update: Tensor) -> Tensor:
-        """Return the rotated update, (d,) -> (D,)."""
-        if self._signs is None:
-            return update
-        padded = torch.zeros(self._plan.rotation.padded, dtype=torch.float32, device=self._device)
-        torch.mul(update, self._signs, out=padded[: len(update)])
-        return hadamard(padded)
-
-    def _kept(self, bounded: Tensor, is_finite: Tensor, mask_key: SecretKey) -> Kept:
-        """Return what leaves the client of a vector (D,), in one transfer with the bit that training was finite."""
-        kept, bounds = coordinates(mask_key, len(bounded), self._plan.keep_probability), self._plan.bounds
+        if bounds.l2_norm is not None:
+            update = _clip(update, torch.where(is_finite, norm, 0.0), bounds.l2_norm, ROTATION_MARGIN)
+        if self._signs is not None:
+            padded = torch.zeros(rotation.padded, dtype=torch.float32, device=self._device)
+            torch.mul(update, self._signs, out=padded[: rotation.dimension])
+            update = hadamard(padded)
+        if bounds.l2_norm is not None:
+            assert bounds.linf_norm is not None
+            largest = float(
+                clip_linf(np.full(1, np.inf, np.float32), bounds.linf_norm)[0]
+            )  # float32 within the bound
+            update = update.clamp(-largest, largest).nan_to_num(0.0)
+            update = _clip(update, _norm(update), bounds.l2_norm, MARGIN)
+        kept = coordinates(mask_key, rotation.padded, self._plan.keep_probability)
         is_rounded = bounds.value_type == "int8" and bounds.l2_norm is not None
         if not is_rounded:
-            bounded = bounded[torch.from_numpy(np.asarray(kept, np.int64)).to(self._device)]
-        sent = torch.cat([bounded, is_finite.float().reshape(1)]).cpu().numpy()
-        values = sent[:-1]
+            update = update[torch.from_numpy(np.asarray(kept, np.int64)).to(self._device)]
+        # One transfer, with the bit that training was finite.
+        sent = torch.cat([update, is_finite.float().reshape(1)]).cpu().numpy()
+        values: Values = sent[:-1]
         if is_rounded:  # which levels are drawn again depends on all of them: the whole vector came back
             assert bounds.l2_norm is not None
             assert bounds.linf_norm is not None
-            levels = round_to_levels(
-                values, l2_bound=bounds.l2_norm, linf_bound=bounds.linf_norm, key=mask_key
-            )
-            values = np.asarray(levels[kept])
+            norms = {"l2_bound": bounds.l2_norm, "linf_bound": bounds.linf_norm}
+            values = np.asarray(round_to_levels(sent[:-1], **norms, key=mask_key)[kept])
         return Kept(values, bool(sent[-1]))
 
 

@@ -51,7 +51,7 @@ def rehearse(
             unreached = unreached_parameters(deepcopy(model).to(device), examples, loss, device)
             moved = {name for name, values in layout_of(model).split(update).items() if values.any()}
             # A custom loop may have a loss of its own, which reaches what its turn moved.
-            if left := [name for name in unreached if not (trainer.has_own_loop and name in moved)]:
+            if left := [name for name in unreached if trainer.own_loop is None or name not in moved]:
                 raise SettingError(
                     f"{', '.join(left[:5])}{' and others' if len(left) > 5 else ''} of the model would be sent and noised, but "
                     "the loss does not depend on them, so that the noise alone would move them; freeze what is not to train "

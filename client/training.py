@@ -4,6 +4,9 @@ A client's turn loads the flat vector in place and trains in place, so that the 
 torch's own layers and losses has no state but its parameters, and plays one client after another. With any other code, of a
 user, a client could leave what its data did: each client trains a copy of the model as it was made.
 
+The state of our loop's optimizer is made for one turn of one client, so that nothing of it reaches the next. Torch's `_foreach`
+functions, which its own optimizers are made of, take all parameters in one call; `torch.optim` itself takes a second to import.
+
 A custom loop takes the place of ours, MODULE:FUNCTION:
 
     def train(
@@ -17,11 +20,12 @@ parameters minus what was sent, and is clipped, rotated and masked; whatever is 
 what is frozen is not sent; torch's generators are seeded and put back.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -29,8 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from client.imports import calling, check_takes, import_maker
-from client.loop import train
-from client.losses import Loss, find_loss
+from client.losses import Loss, counted, find_loss
 from client.parameters import (
     check_trainable,
     digest_tensors,
@@ -47,6 +50,11 @@ LOOP_TAKES = ("model", "x", "y", "settings", "order")
 # Modules of these keep nothing between two passes but running statistics.
 _KNOWN = ("torch.nn.modules.", "client.models")
 _DRAWING = (nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d, nn.modules.dropout._DropoutNd)
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as Kingma and Ba 2015 give them and torch has them
+
+Step = Callable[[list[Tensor]], None]
+"""Moves the parameters along their gradients, which it may overwrite."""
 
 
 def pick_device(device: str) -> torch.device:
@@ -80,16 +88,17 @@ class Trainer:
     """A copy of `model` that plays one client after another. It keeps nothing of a client between turns.
 
     `model` itself is left alone, so that another trainer can be made of it. Only parameters that require a gradient
-    train. Raises `SettingError` for a model that `client.parameters.check_trainable` refuses.
+    train. `own_loop` is the custom loop that trains in place of ours, None without. Raises `SettingError` for a model that
+    `client.parameters.check_trainable` refuses.
     """
 
     def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
         check_trainable(model)
         self._settings = settings
-        self.device, self._loss, self._own_loop = check_available(settings)
+        self.device, self._loss, self.own_loop = check_available(settings)
         self._made = deepcopy(model).to(self.device)
         set_training_mode(self._made)
-        is_ours = self._own_loop is None and ":" not in settings.loss
+        is_ours = self.own_loop is None and ":" not in settings.loss
         self._is_known = is_ours and all(map(_is_known, self._made.modules()))
         self._flat = torch.from_numpy(flat_parameters(model)).to(self.device, copy=True)
         self._host = self._flat.cpu()  # on a CPU the same tensor: nothing is copied between them
@@ -119,30 +128,27 @@ class Trainer:
 
         A device may raise an error of this only later, when something waits for what it computes.
         """
-        if self._is_known:
-            self._flat.copy_(start)
-            inputs, targets = (torch.from_numpy(part).to(self.device) for part in (x, y))
-            self._train(inputs, targets, order)
-        else:
+        given: Callable[[np.ndarray], Tensor] = torch.from_numpy
+        apart: AbstractContextManager[None] = nullcontext()
+        if not self._is_known:
             self._model = deepcopy(self._made)
             self._point()
-            self._flat.copy_(start)
             # A user's code may write into what it is given, which would change the data of later epochs.
-            inputs, targets = (torch.tensor(part).to(self.device) for part in (x, y))
-            with _seeded(order, self.device):
-                self._train(inputs, targets, order)
+            given, apart = torch.tensor, _seeded(order, self.device)
+        self._flat.copy_(start)
+        inputs, targets = (given(part).to(self.device) for part in (x, y))
+        parameters, settings = trained_parameters(self._model), self._settings
+        with apart:
+            if self.own_loop is None:
+                kept, loss = list(parameters.values()), self._loss
+                _train(self._model, kept, (inputs, targets), settings=settings, loss=loss, order=order)
+            else:
+                settings = replace(settings)  # a copy: it is frozen, but not against everything
+                trained = self.own_loop(
+                    model=self._model, x=inputs, y=targets, settings=settings, order=order
+                )
+                self._flat.copy_(_gather(trained, parameters))
         return self._flat
-
-    def _train(self, x: Tensor, y: Tensor, order: np.random.Generator) -> None:
-        """Train the model in place, by our own loop or by the user's."""
-        parameters = trained_parameters(self._model)
-        if self._own_loop is None:
-            kept = list(parameters.values())
-            train(self._model, kept, (x, y), settings=self._settings, loss=self._loss, order=order)
-            return
-        settings = replace(self._settings)  # a copy: it is frozen, but not against everything
-        trained = self._own_loop(model=self._model, x=x, y=y, settings=settings, order=order)
-        self._flat.copy_(_gather(trained, parameters))
 
     def _point(self) -> None:
         """Make the parameters of the model that train views of the flat buffer, in order."""
@@ -151,11 +157,6 @@ class Trainer:
             end = start + parameter.numel()
             parameter.data = self._flat[start:end].view(parameter.shape)
             start = end
-
-    @property
-    def has_own_loop(self) -> bool:
-        """Whether a custom loop trains in place of ours."""
-        return self._own_loop is not None
 
     def changed_tensors(self) -> list[str]:
         """Return the names of frozen parameters and buffers that the last turn changed: no other client is given them so."""
@@ -170,9 +171,112 @@ class Trainer:
         return digest_tensors(fixed_tensors(self._made))
 
 
-def probe_device(device: torch.device) -> None:
-    """Return if `device` computes; raise what it raises if not."""
-    torch.ones(1, device=device).add_(1).item()
+def _train(
+    model: nn.Module,
+    parameters: Sequence[nn.Parameter],
+    examples: tuple[Tensor, Tensor],
+    *,
+    settings: TrainingSettings,
+    loss: Loss,
+    order: np.random.Generator,
+) -> None:
+    """Train `model` in place on inputs [m, ...] and targets [m, ...], shuffled by `order`.
+
+    `parameters` are those that train. They have no gradient before and after: autograd then hands over the arrays that it
+    computed, so that none is zeroed first and none is copied. With `accumulate` the gradient of a batch is that of its parts,
+    each with the share of the batch's targets that it holds.
+    """
+    step = new_step(settings, [parameter.detach() for parameter in parameters])
+    for x, y in islice(_batches(*examples, settings, order), settings.max_steps):
+        if settings.accumulate == 1:
+            torch.autograd.backward(loss(_outputs(model, x, settings), y))
+        else:
+            size, total = -(-settings.batch_size // settings.accumulate), counted(y)
+            for inputs, targets in zip(torch.split(x, size), torch.split(y, size), strict=True):
+                if present := counted(targets):
+                    part = loss(_outputs(model, inputs, settings), targets)
+                    torch.autograd.backward(part * (present / total))
+        step([_taken_gradient(parameter) for parameter in parameters])
+
+
+def _batches(
+    x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the inputs and targets of each batch, for all epochs."""
+    for _ in range(settings.epochs):
+        shuffled = torch.from_numpy(order.permutation(len(x))).to(x.device)
+        for chosen in torch.split(shuffled, settings.batch_size):
+            yield x[chosen], y[chosen]
+
+
+def _outputs(model: nn.Module, x: Tensor, settings: TrainingSettings) -> Tensor:
+    """Return the model's outputs, of float32 also under autocast: the loss is computed in full."""
+    if settings.autocast is None:
+        return model(x)  # type: ignore[no-any-return]
+    with torch.autocast(x.device.type, dtype=getattr(torch, settings.autocast)):
+        return model(x).float()  # type: ignore[no-any-return]
+
+
+def _taken_gradient(parameter: nn.Parameter) -> Tensor:
+    """Return the gradient of a parameter, zeros where the loss does not depend on it, and leave none behind."""
+    gradient, parameter.grad = parameter.grad, None
+    if gradient is None:
+        return torch.zeros_like(parameter)
+    return gradient if gradient.layout == torch.strided else gradient.to_dense()
+
+
+def new_step(settings: TrainingSettings, parameters: list[Tensor]) -> Step:
+    """Return the step of one client's turn, which changes `parameters` in place.
+
+    With `proximal` it adds the gradient of mu/2 ||w - w_0||^2, where w_0 is what the parameters are now.
+    """
+    step = (_adam if settings.optimizer == "adam" else _sgd)(settings, parameters)
+    if not settings.proximal:
+        return step
+    sent = [parameter.clone() for parameter in parameters]
+
+    def proximal(gradients: list[Tensor]) -> None:
+        torch._foreach_add_(gradients, torch._foreach_sub(parameters, sent), alpha=settings.proximal)
+        step(gradients)
+
+    return proximal
+
+
+def _sgd(settings: TrainingSettings, parameters: list[Tensor]) -> Step:
+    """Heavy-ball SGD: v = momentum v + g + decay w, w = w - rate v, from v = 0."""
+    velocity = [torch.zeros_like(parameter) for parameter in parameters] if settings.momentum else []
+
+    def step(gradients: list[Tensor]) -> None:
+        direction = velocity or gradients
+        if velocity:
+            torch._foreach_mul_(velocity, settings.momentum)
+            torch._foreach_add_(velocity, gradients)
+        if settings.weight_decay:
+            torch._foreach_add_(direction, parameters, alpha=settings.weight_decay)
+        torch._foreach_add_(parameters, direction, alpha=-settings.learning_rate)
+
+    return step
+
+
+def _adam(settings: TrainingSettings, parameters: list[Tensor]) -> Step:
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): w is first shrunk by rate times decay."""
+    rate, decay, (mean_beta, square_beta) = settings.learning_rate, settings.weight_decay, BETAS
+    mean, square = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
+    number = 0
+
+    def step(gradients: list[Tensor]) -> None:
+        nonlocal number
+        number += 1
+        torch._foreach_mul_(parameters, 1 - rate * decay)
+        torch._foreach_lerp_(mean, gradients, 1 - mean_beta)
+        torch._foreach_mul_(square, square_beta)
+        torch._foreach_addcmul_(square, gradients, gradients, value=1 - square_beta)
+        deviation = torch._foreach_sqrt(square)
+        torch._foreach_div_(deviation, (1 - square_beta**number) ** 0.5)
+        torch._foreach_add_(deviation, EPSILON)
+        torch._foreach_addcdiv_(parameters, mean, deviation, value=-rate / (1 - mean_beta**number))
+
+    return step
 
 
 def _is_known(module: nn.Module) -> bool:

@@ -7,7 +7,7 @@ what it fits and how many parameters it has on the data of its papers. Loads no 
 from dataclasses import dataclass
 from typing import Any
 
-from client import models
+from client import layout_of, models
 from client.data import CLASSIFICATION, DATASETS
 from experiments.cli import command, output
 from experiments.pages.wording import number
@@ -52,7 +52,7 @@ def model_entry(name: str) -> dict[str, Any]:
         "name": name,
         "summary": (builder.__doc__ or "").splitlines()[0].removeprefix("Return ").split(":")[0],
         "task": "images and other numbers" if task == CLASSIFICATION else "text, next token",
-        "parameters": models.parameter_count(model),
+        "parameters": layout_of(model).dimension,
         "on": data,
     }
 

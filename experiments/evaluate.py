@@ -12,9 +12,9 @@ code: name it yourself (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=cu
 from dataclasses import dataclass
 from pathlib import Path
 
-from client import models
 from client.losses import find_loss
 from client.metrics import METRICS, check_metrics, find_metrics, further_metrics
+from client.parameters import layout_of
 from client.scoring import refuse_failures, score
 from experiments.cli import command, output
 from experiments.pages.wording import text_of, words_of
@@ -102,7 +102,7 @@ def evaluate(settings: EvaluateSettings) -> None:
         "examples": len(dataset.test),
         "dataset": dataset.name,
         "source": dataset.source,
-        "parameters": models.parameter_count(model),
+        "parameters": layout_of(model).dimension,
     }
     rows = [(words_of(key), text_of(key, value)) for key, value in document.items()]
     output.show(settings.output, document, lambda: output.print_table(f"Scores of {directory}", {}, rows))

@@ -17,7 +17,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from client.data import NEXT_TOKEN, Dataset, Examples, Public
 from client.data.clients import digest_clients
-from client.models import parameter_count
+from client.parameters import layout_of
 from experiments.settings.compose import compose, split
 from experiments.settings.data import (
     WITH_TEXTS,
@@ -174,7 +174,7 @@ def examine(node: Node) -> dict[str, Any]:
     ]  # looks at all their values
     counted = {}
     if node.dataset.task != NEXT_TOKEN or settings.model.name != UNGIVEN:
-        parameters = parameter_count(build_model(settings.model, node.dataset, settings.seed))
+        parameters = layout_of(build_model(settings.model, node.dataset, settings.seed)).dimension
         counted = {"parameters": parameters, "largest_request_bytes": largest_request(parameters)}
     return {
         "dataset": node.dataset.name,

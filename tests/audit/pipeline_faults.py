@@ -7,7 +7,6 @@ import numpy as np
 
 import client.app
 import client.privatize
-import client.resident
 import experiments.audit.scene
 import server.strategy
 from audit.noise_faults import is_last
@@ -174,7 +173,7 @@ def larger_bounds_for_one():
 
     places = (
         (SecretKey, "mask_key", mask_key),
-        (client.resident, "privatize", privatize),
+        (client.app, "privatize", privatize),
         (wire, "decode", decode),
     )
     with patched(*places, UNCLIPPED[-1]):
@@ -201,7 +200,7 @@ def unclipped_beside_a_start():
         with patched(UNCLIPPED[0]):
             return _privatize(update, plan, mask_key, start=start, **more)
 
-    return patched((client.resident, "privatize", privatize))
+    return patched((client.app, "privatize", privatize))
 
 
 # the sum, participation, models, recovery

@@ -1,6 +1,6 @@
 """The client app: each client's kept values leave it and nothing else, whether they are privatized on the host or on a device.
 
-A CPU takes the part of the device: what counts is whether a device's memory is its own (`client.resident`).
+A CPU takes the part of the device: what counts is whether a device's memory is its own (`client.app`).
 """
 
 import logging
@@ -12,7 +12,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
 
-from client import resident, training
+from client import app as client_app, training
 from client.app import NOT_FINITE, make_client_app, part_of, play_elsewhere, unpack
 from client.data import Examples
 from client.models import build
@@ -41,7 +41,7 @@ def _identity():
 @pytest.fixture
 def on_device(monkeypatch):
     """What is on a CPU device counts as far from the host."""
-    monkeypatch.setattr(resident, "has_own_memory", lambda device: True)
+    monkeypatch.setattr(client_app, "has_own_memory", lambda device: True)
 
 
 def model():
@@ -289,9 +289,9 @@ def test_nothing_waits_for_the_device_but_one_copy_a_client(settings, value_type
 
 @pytest.mark.parametrize("is_far", [False, True])
 def test_what_privatizes_on_a_device_is_made_once_for_a_trainer_and_never_on_a_cpu(is_far, monkeypatch):
-    assert resident.has_own_memory(torch.device("cuda", 1))
+    assert client_app.has_own_memory(torch.device("cuda", 1))
     if is_far:
-        monkeypatch.setattr(resident, "has_own_memory", lambda device: True)
+        monkeypatch.setattr(client_app, "has_own_memory", lambda device: True)
     made, real = [], DevicePrivatizer.__init__
     monkeypatch.setattr(
         DevicePrivatizer, "__init__", lambda self, *given: made.append(given[1]) or real(self, *given)

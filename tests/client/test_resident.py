@@ -5,12 +5,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import _pop_mode
 
-from client import resident
-from client.app import NOT_FINITE, make_client_app
+from client import app as client_app
+from client.app import NOT_FINITE, Resident, Sent, make_client_app
 from client.data import Examples
 from client.models import build
 from client.parameters import flat_parameters
-from client.resident import Resident, Sent
 from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.engines.grid import LocalGrid, local_context, set_identity
@@ -97,7 +96,7 @@ def _device():
 def is_far(request, monkeypatch):
     """Whether updates are privatized on the CPU as on a device with memory of its own."""
     if request.param:
-        monkeypatch.setattr(resident, "has_own_memory", lambda device: True)
+        monkeypatch.setattr(client_app, "has_own_memory", lambda device: True)
     return request.param
 
 
@@ -280,7 +279,7 @@ def test_clients_after_a_lost_device_are_played_in_another_process_as_on_their_o
 
 def test_a_device_lost_once_an_update_is_privatized_is_as_one_lost_in_training(monkeypatch):
     """Another process plays the clients after it: in numpy here, hence to rounding."""
-    monkeypatch.setattr(resident, "has_own_memory", lambda device: True)
+    monkeypatch.setattr(client_app, "has_own_memory", lambda device: True)
     sent = values_of(app_of(lose_device_late, play_elsewhere), "1", "special", "2")
     bring_back()
     np.testing.assert_array_equal(sent[0], alone("1"))

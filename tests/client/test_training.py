@@ -6,11 +6,11 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from client.app import Resident, Sent
 from client.data import IGNORED_TARGET, Examples
 from client.losses import find_loss
 from client.models import build
 from client.parameters import flat_parameters, layout_of
-from client.resident import Resident, Sent
 from client.settings import TrainingSettings
 from client.training import Trainer
 from fedmf.errors import SettingError
