@@ -59,7 +59,8 @@ def privatize(
             update, start = (update if start is None else update - start) * scale, None
     turned = plan.rotation.turn(update, start)
     is_finite = math.isfinite(turned.norm)
-    turned = zero_if_not_finite(turned)
+    if not is_finite:
+        turned = zero_if_not_finite(turned)
     kept = coordinates(mask_key, plan.rotation.padded, plan.keep_probability)
     if bounds.l2_norm is None:
         return Kept(turned.values[kept], is_finite)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from fedmf.lazy import lazily
 
 if TYPE_CHECKING:  # the public names
-    from server.app import make_server_app as make_server_app
     from server.checkpoint import Checkpoint as Checkpoint
     from server.cohort import (
         Population as Population,
@@ -26,6 +25,6 @@ if TYPE_CHECKING:  # the public names
         Yogi as Yogi,
     )
     from server.state import Release as Release, ServerState as ServerState, first_state as first_state
-    from server.strategy import FedMF as FedMF
+    from server.strategy import FedMF as FedMF, make_server_app as make_server_app
 else:
     __getattr__, __dir__, __all__ = lazily(__name__, __file__)

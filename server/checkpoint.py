@@ -1,44 +1,97 @@
 """What a run needs to continue after a crash at any instant, in one folder.
 
     run.sqlite   every release and who was heard in it, the last two states, and the epoch's tables (`server.record`)
-    secrets.npz  mode 0600: the epoch's key and noise stream, and where the run began; gone at the end (`server.secret`)
+    secrets.npz  mode 0600: the epoch's key and noise stream, and where the run began; gone at the end
     lock         held while a process runs
+
+The secret file is written aside, renamed and forced to disk; what was there before is overwritten with zeros. It never enters
+the database. Its arrays:
+
+    about       JSON: epoch, fingerprint of its tables, form of its normals; and the run's origin (`server.copies`)
+    key         (32,) uint8, the epoch's key
+    digest_key  (32,) uint8, under which the clients' digest was made
+    stream_*    the arrays of the noise stream; none before the epoch's first round
 
 One transaction and one count outside the folder (`server.copies`) are a release. The database alone leads to the last
 released round; the secrets are needed only to continue from there. Refused, never repaired by guess, are: a damaged
 folder, one of another version, of another configuration, a copy of a run, and an older state than was counted.
 """
 
+import json
 import logging
 import math
-import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedmf.accounting import Ledger
 from fedmf.accounting.epoch import ROUNDING
-from fedmf.errors import DataError, PrivacyBudgetExhausted, RunDirectoryError
+from fedmf.errors import DataError, PrivacyBudgetExhausted, RunDirectoryError, SettingError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization
+from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.normals import FORM as NORMALS
 from fedmf.npz import read_npz
 from fedmf.plan import Plan
-from server import secret
-from server.copies import ELSEWHERE, Clients, Origin, end_count
-from server.files import UNREADABLE, erase, packed
-from server.optimizer import Optimizer, form
+from fedmf.randomness import SecretKey
+from server.copies import ELSEWHERE, Clients, Origin
+from server.files import UNREADABLE, erase, packed, temporary_path, write_atomically
+from server.optimizer import Optimizer
 from server.record import FILE, Record, Tables
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
 
 log = logging.getLogger(__name__)
 
 LOCK = "lock"
-_OURS = re.compile(rf"({re.escape(FILE)}(-wal|-shm|-journal)?|{re.escape(secret.FILE)}|roster\.json)(\.new)?")
+SECRETS = "secrets.npz"
+_STREAM = "stream_"  # before the name of each array of the noise stream
+_OURS = re.compile(rf"({re.escape(FILE)}(-wal|-shm|-journal)?|{re.escape(SECRETS)}|roster\.json)(\.new)?")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is in the secret file: the secrets of an epoch, the fingerprint of its tables and the form of its normals, the run's origin."""
+
+    secrets: Secrets
+    mechanism: str
+    normals: int
+    origin: Origin
+
+
+def save_secrets(folder: Path, secrets: Secrets, mechanism: str, origin: Origin) -> None:
+    """Put the secrets into `folder`, for the owner alone; those that were there are overwritten."""
+    about = {"epoch": secrets.epoch, "mechanism": mechanism, "normals": NORMALS, "origin": origin.to_json()}
+    stream = {} if secrets.stream is None else secrets.stream.to_arrays()
+    data = packed(
+        about=np.array(json.dumps(about)),
+        key=np.frombuffer(secrets.key.reveal(), np.uint8),
+        digest_key=np.frombuffer(origin.key.reveal(), np.uint8),
+        **{f"{_STREAM}{name}": array for name, array in stream.items()},
+    )
+    write_atomically(folder / SECRETS, data, mode=0o600, erase_old=True)
+
+
+def read_secrets(folder: Path) -> Kept | None:
+    """Return the secrets in `folder`; None where they are gone, erased, damaged or not as this program writes them."""
+    try:
+        arrays = read_npz(folder / SECRETS)
+        key, digest_key = (SecretKey(arrays.pop(name).tobytes()) for name in ("key", "digest_key"))
+        about = json.loads(str(arrays.pop("about")))
+        origin = Origin.from_json(about["origin"], digest_key)
+        arrays = {name.removeprefix(_STREAM): array for name, array in arrays.items()}
+        secrets = Secrets(int(about["epoch"]), key, StreamState.from_arrays(arrays) if arrays else None)
+        return Kept(secrets, str(about["mechanism"]), int(about["normals"]), origin)
+    except (*UNREADABLE, TypeError, AttributeError, RecursionError, SettingError):
+        return None
+
+
+def erase_secrets(folder: Path) -> None:
+    """Overwrite and remove the secrets in `folder`, also those that a crash left half-written."""
+    erase(folder / SECRETS)
+    erase(temporary_path(folder / SECRETS))
 
 
 @dataclass
@@ -110,7 +163,7 @@ class Checkpoint:
 
         With `accept_copy` a copy is let pass with a warning, and a run without secrets always is: it can only end.
         """
-        kept = secret.read(self.folder)
+        kept = read_secrets(self.folder)
         if kept is not None:  # also where the database is lost: the count knows what was released
             kept.origin.check_place(self.folder.parent, self.record.released(), accept_copy=self.accept_copy)
 
@@ -136,11 +189,9 @@ class Checkpoint:
         self._save(state)
 
     def forget_secrets(self) -> None:
-        """Overwrite and remove the secrets, and end the count: the run is over, also where a budget or a divergence ended it."""
-        kept, self._origin = secret.read(self.folder), None
-        secret.forget(self.folder)  # first: after a crash at any instant of this the run is over
-        if kept is not None:
-            end_count(kept.origin.run)
+        """Overwrite and remove the secrets: the run is over, also where a budget or a divergence ended it."""
+        self._origin = None
+        erase_secrets(self.folder)
 
     def close(self) -> None:
         """Close the database, which is one file then."""
@@ -188,7 +239,7 @@ class Checkpoint:
         another fingerprint than that with the epoch's key change nothing, nor do damaged ones: where the plan's tables are
         not those either, `restore` raises.
         """
-        kept, (epoch, tables) = secret.read(self.folder), self.record.tables()
+        kept, (epoch, tables) = read_secrets(self.folder), self.record.tables()
         try:
             planned, stored = plan.factorization.epochs[epoch], read_npz(tables)
             own = (
@@ -223,13 +274,13 @@ class Checkpoint:
         self.record.save(state, about, self._tables(epoch))
 
     def _save_secrets(self, secrets: Secrets) -> None:
-        secret.save(self.folder, secrets, self._fingerprint(secrets.epoch), self._known_origin())
+        save_secrets(self.folder, secrets, self._fingerprint(secrets.epoch), self._known_origin())
 
-    def _kept(self) -> secret.Kept:
+    def _kept(self) -> Kept:
         """Return the secrets saved last. Raises `RunDirectoryError` where they are lost."""
-        if (kept := secret.read(self.folder)) is None:
+        if (kept := read_secrets(self.folder)) is None:
             raise RunDirectoryError(
-                f"{self.folder / secret.FILE} is missing or damaged, so that the noise of the epoch under way cannot be "
+                f"{self.folder / SECRETS} is missing or damaged, so that the noise of the epoch under way cannot be "
                 "continued; the model so far stays, but this run cannot continue."
             )
         return kept
@@ -263,17 +314,35 @@ class Checkpoint:
         self.record.check()
         state, about = self.record.base()
         began = {**about["configuration"], **({} if is_over else self.record.extension())}
-        _check_same(run, began, self.configuration, "its own settings", besides)
+        for key in sorted({*began, *self.configuration} - {*besides}):
+            if (old := began.get(key)) != (new := self.configuration.get(key)):
+                raise self._differing(key, old, new, "its own settings")
         self._check_code(about["code"])
-        version = "the version of fedmf and its libraries that calculated it so"
-        _check_same(run, about["calculated"], self.calculated, version, is_same=_differ_by_rounding)
-        _check_events(run, plan, state.ledger)
-        _check_slots(run, optimizer, state)
+        for key in sorted({*about["calculated"], *self.calculated}):
+            old, new = about["calculated"].get(key), self.calculated.get(key)
+            if old != new and (old is None or new is None or not math.isclose(old, new, rel_tol=ROUNDING)):
+                raise self._differing(
+                    key, old, new, "the version of fedmf and its libraries that calculated it so"
+                )
+        for number, entry in enumerate(state.ledger.entries, 1):
+            if not entry.agrees_with(plan.epoch_event):
+                raise self._differing(
+                    f"the event of epoch {number}",
+                    entry,
+                    plan.epoch_event,
+                    "the version of fedmf and its libraries that began it",
+                )
         replayed: list[tuple[ServerState, Release]] = []
         for release in self.record.releases(state.round):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
             replayed.append((state, release))
         return state, replayed
+
+    def _differing(self, key: str, old: object, new: object, remedy: str) -> RunDirectoryError:
+        """Return the error that a value is not the one that the run began with."""
+        return RunDirectoryError(
+            f"{key} is {new!r}, but the run in {self.folder.parent} began with {old!r}; resume it with {remedy}."
+        )
 
     def _check_code(self, before: Mapping[str, str]) -> None:
         """Raise `RunDirectoryError` where other code than this process's wrote the base, unless that is allowed.
@@ -295,7 +364,7 @@ class Checkpoint:
             )
         log.warning("%s. It continues nevertheless, because allow_version_change was set.", said)
 
-    def _check_epoch(self, plan: Plan, kept: secret.Kept, released: int) -> None:
+    def _check_epoch(self, plan: Plan, kept: Kept, released: int) -> None:
         """Raise `RunDirectoryError` where rounds of the epoch of `kept` were released with other tables or other normals."""
         epoch, (under_way, step) = kept.secrets.epoch, divmod(released, plan.participation.rounds_per_epoch)
         if epoch != under_way or not step:
@@ -327,44 +396,3 @@ def _continues(plan: Plan, state: ServerState) -> bool:
     except PrivacyBudgetExhausted:
         return False
     return True
-
-
-def _check_same(
-    run: Path,
-    began: Mapping[str, Any],
-    now: Mapping[str, Any],
-    remedy: str,
-    besides: Sequence[str] = (),
-    is_same: Callable[[Any, Any], bool] = operator.eq,
-) -> None:
-    """Raise `RunDirectoryError` where a value is not the one that the run in `run` began with, the keys `besides` apart."""
-    for key in sorted({*began, *now} - {*besides}):
-        old, new = began.get(key), now.get(key)
-        if not is_same(old, new):
-            raise RunDirectoryError(
-                f"{key} is {new!r}, but the run in {run} began with {old!r}; resume it with {remedy}."
-            )
-
-
-def _differ_by_rounding(old: float | None, new: float | None) -> bool:
-    return old == new or (old is not None and new is not None and math.isclose(old, new, rel_tol=ROUNDING))
-
-
-def _check_events(run: Path, plan: Plan, ledger: Ledger) -> None:
-    """Raise `RunDirectoryError` where an epoch began with another event than the plan would record for it."""
-    for number, began in enumerate(ledger.entries, 1):
-        if not began.agrees_with(plan.epoch_event):
-            raise RunDirectoryError(
-                f"epoch {number} of the run in {run} is in its ledger as {began}, but this version plans "
-                f"{plan.epoch_event}; resume it with the version of fedmf and its libraries that began it."
-            )
-
-
-def _check_slots(run: Path, optimizer: Optimizer, state: ServerState) -> None:
-    """Raise `RunDirectoryError` where the optimizer's state is not one that this optimizer makes."""
-    held, wanted = form(state.slots), form(optimizer.init(state.model))
-    if state.round and held != wanted:
-        raise RunDirectoryError(
-            f"the optimizer of the run in {run} keeps {held}, but this one keeps {wanted}; resume it with the code that "
-            "began it."
-        )

@@ -4,8 +4,8 @@ A copy of a run directory, or an older state of it, holds the same key and would
 Other clients under the same names could be heard twice in an epoch. All are recognised by the run's `Origin`, which lies
 with its key: a random id, machine and directory, the number of clients and a keyed digest of who they are, in order.
 
-The count is a file for each run, named by its id, with the number of its released rounds, and "over" once the run has ended:
-it stays, so that another copy does not release the last rounds again, and is removed when it is a year old (a run whose
+The count is a file for each run, named by its id, with the number of its released rounds. It stays when the run is over, so
+that another copy does not release the last rounds again, and is removed a year after the last release (a run whose
 count is gone is an error). The folder is the environment variable FEDMF_STATE, or ~/.local/state/fedmf. A folder that cannot
 be written is a warning: a read-only home must not make runs impossible, but an older copy is then not recognised.
 """
@@ -87,7 +87,8 @@ class Origin:
 
     @classmethod
     def begin(cls, directory: Path, clients: Clients, released: int) -> Self:
-        """Return the origin of a run that begins in `directory`, with `released` rounds counted."""
+        """Return the origin of a run that begins in `directory`, with `released` rounds counted; remove old counts."""
+        tidy()
         run, key = secrets.token_hex(16), SecretKey.generate()
         is_counted = write_count(run, released)
         return cls(run, Place.of(directory), is_counted, clients.count, key, clients.digest(key))
@@ -127,22 +128,23 @@ class Origin:
         Raises `RunDirectoryError` before that where it was counted already (another copy of this run has released that
         round) or the count is lost.
         """
+        if not self.is_counted:
+            yield
+            return
         with held(self.run):
-            counted = read_count(self.run)
-            if self.is_counted and counted is None:
+            if (counted := read_count(self.run)) is None:
                 raise RunDirectoryError(
                     f"{folder()} no longer says how many rounds of the run in {directory} were released; round {number} was "
                     "not. Only if you know that no other copy continues: set accept_copy=True."
                 )
-            if self.is_counted and counted is not None and counted >= number:
+            if counted >= number:
                 raise RunDirectoryError(
                     f"round {number} of the run in {directory} was released from another copy of this directory; the same "
                     "noise must not cover other replies. End this copy."
                 )
             # In this order: after a crash between them the next process sees the round and counts it.
             yield
-            if self.is_counted:
-                write_count(self.run, number)
+            write_count(self.run, number)
 
     def check_place(self, directory: Path, released: int, *, accept_copy: bool) -> None:
         """Raise `RunDirectoryError` unless the run began in `directory`, which has all that it `released`.
@@ -196,17 +198,17 @@ def folder() -> Path:
 def read_count(run: str) -> int | None:
     """Return how many rounds of a run were released, or None where no count of it can be read."""
     try:
-        return int((folder() / run).read_text().removesuffix("over\n"))
+        return int((folder() / run).read_text())
     except (OSError, ValueError):
         return None
 
 
-def write_count(run: str, released: int, *, is_over: bool = False) -> bool:
+def write_count(run: str, released: int) -> bool:
     """Count `released` rounds of a run, and return whether that is on disk; if not, a warning is logged.
 
     A few bytes are written in their place, so that who waits for the file's lock reads what was written under it.
     """
-    data = b"%d%s\n" % (released, b" over" if is_over else b"")
+    data = b"%d\n" % released
     try:
         where = folder()
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -223,19 +225,11 @@ def write_count(run: str, released: int, *, is_over: bool = False) -> bool:
     return True
 
 
-def end_count(run: str) -> None:
-    """Note that a run is over, and `tidy`."""
-    with held(run):
-        if (released := read_count(run)) is not None:
-            write_count(run, released, is_over=True)
-    tidy()
-
-
 def tidy() -> None:
-    """Remove the counts of runs that ended a year ago."""
+    """Remove the counts that were written last a year ago."""
     with contextlib.suppress(OSError):
         for path in folder().iterdir():
-            if path.stat().st_mtime < time.time() - _KEPT_SECONDS and path.read_bytes().endswith(b" over\n"):
+            if _RUN.fullmatch(path.name) and path.stat().st_mtime < time.time() - _KEPT_SECONDS:
                 path.unlink()
 
 

@@ -1,4 +1,6 @@
-"""Sends a round's tasks and yields the replies one by one, so that memory does not grow with the cohort.
+"""A round's messages: what they contain, how tasks are sent, how replies are heard.
+
+Replies come from anyone, and are yielded one by one, so that memory does not grow with the cohort. Nothing that reads one raises.
 
 Replies are pulled for one task at a time. Flower unpacks them while pulling, after it has acknowledged them to the
 SuperLink: a reply whose bytes cannot be unpacked would lose every other reply of its batch, and one client would
@@ -19,6 +21,7 @@ therefore sent a query whose answer is discarded.
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -28,12 +31,14 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import httpx
-from flwr.app import Error, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from fedmf.errors import RunStoppedError
 from fedmf.plan import Plan
+from fedmf.updates import wire
+from fedmf.updates.vectors import Vector
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +53,7 @@ _CALLED = 10  # nodes that a line of the log names
 _UPLOADS = 3  # how often a message is sent whose upload the SuperLink forgot
 _UNREADABLE = 0  # Flower's code for an unknown error
 THREAD = "fedmf pull"
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 # By grid and node: the thread of a pull that was under way when its exchange ended. What it brings is dropped.
 _left: WeakKeyDictionary[Grid, dict[int, threading.Thread]] = WeakKeyDictionary()
@@ -59,6 +65,63 @@ def tasks_per_message(plan: Plan) -> int:
     Then the server holds O(d) values at a time, however large the cohort. (Small models: up to 4 MiB.)
     """
     return max(1, int(max(LEAST_MESSAGE, 4 * plan.dimension) // plan.value_bytes))
+
+
+def model_record(model: Vector) -> ArrayRecord:
+    """Return the flat model (d,) as the ArrayRecord of tasks, made once a round and shared by all of them."""
+    return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
+
+
+def with_scale(arrays: ArrayRecord, scale: Vector) -> ArrayRecord:
+    """Return the model's record with what its clients scale their updates by."""
+    sent = Array("float32", scale.shape, wire.STYPE, wire.to_bytes(scale))
+    return ArrayRecord({wire.VECTOR: arrays[wire.VECTOR], wire.SCALE: sent})
+
+
+def payloads(reply: Message, count: int) -> list[object]:
+    """Return the bytes of the values of a message's `count` tasks.
+
+    A value is None for an error or anything malformed, and for a client that sent none.
+    """
+    try:
+        sent = reply.content.config_records[wire.UPDATE][wire.VALUES]
+    except Exception:  # whatever a hostile client sends counts as the zero vector
+        return [None] * count
+    if not isinstance(sent, list) or len(sent) != count:
+        return [None] * count
+    return [None if data == wire.NO_VALUES else data for data in sent]
+
+
+class Report(NamedTuple):
+    """What a node reports of itself; a field that is missing or malformed in its reply has the value here.
+
+    `clients` is how many it holds, `digest` one of who they are, in order. `answered` is the last round of the epoch
+    (1-based) that it had answered before. `is_ready`: whether its data could be loaded when it started.
+    `has_other_code`: the code installed there is not the run's, and the reply contains nothing else.
+    """
+
+    clients: int | None = None
+    digest: str = ""
+    answered: int = 0
+    is_ready: bool = True
+    has_other_code: bool = False
+
+
+def node_report(reply: Message) -> Report:
+    """Return what a node reports in a reply."""
+    try:
+        held: dict[str, Any] = dict(reply.content.config_records[wire.HELD])
+        is_alone = len(reply.content) == len(held) == 1
+    except Exception:  # whatever a hostile node sends counts as nothing
+        return Report()
+    clients, digest, answered = (held.get(name) for name in (wire.CLIENTS, wire.DIGEST, wire.ANSWERED))
+    return Report(
+        clients if type(clients) is int and clients >= 0 else None,
+        digest if type(digest) is str and _DIGEST.fullmatch(digest) else "",
+        answered if type(answered) is int else 0,
+        held.get(wire.READY) is not False,
+        is_alone and held.get(wire.OTHER_CODE) is True,
+    )
 
 
 def pulls_under_way() -> int:

@@ -27,16 +27,28 @@ def write_atomically(
     """Replace `path` by `data` so that a crash leaves the old content or the new. `mode` holds from the start.
 
     `erase_old` overwrites what was there with zeros before its blocks are given back (docs/reliability.md says
-    what a file system may keep all the same). `aside`: where it is written first, a name of its own where several
-    processes write the same path. A link at `path` is replaced, and what it points to stays as it is.
+    what a file system may keep). `aside`: where it is written first, a name of its own where several processes write the
+    same path. A link at `path` is replaced, and what it points to stays as it is.
     """
     aside = aside or temporary_path(path)
     if path.exists() and not path.is_file():  # a folder, a device, a pipe
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
     try:
-        _replace(path, aside, data, mode, erase_old=erase_old)
+        if erase_old:
+            erase(aside)  # a half-written file left by a crash holds secrets too
+        aside.unlink(missing_ok=True)
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        with _old_content(path) as old:
+            os.replace(aside, path)
+            sync_folder(path.parent)
+            if erase_old and old is not None:
+                _overwrite(old)
     except OSError as error:
-        if error.filename == str(aside):  # what is asked for is `path`; nobody knows the other name
+        if error.filename == str(aside):  # `path` is what the caller knows
             error.filename, error.filename2 = str(path), None
         raise
 
@@ -49,23 +61,6 @@ def write_output(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     finally:
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
-
-
-def _replace(path: Path, aside: Path, data: bytes, mode: int, *, erase_old: bool) -> None:
-    if erase_old:
-        erase(aside)  # a half-written file left by a crash holds secrets too
-    with contextlib.suppress(FileNotFoundError):
-        aside.unlink()
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    with _old_content(path) as old:
-        os.replace(aside, path)
-        sync_folder(path.parent)
-        if erase_old and old is not None:
-            _overwrite(old)
 
 
 def temporary_path(path: Path) -> Path:
@@ -136,71 +131,35 @@ def locked(path: Path) -> Iterator[None]:
 def wait_until_unlocked(path: Path, seconds: float) -> float:
     """Return after how many seconds no process held the lock file `path` of `locked` any more, at the latest after `seconds`."""
     began = time.monotonic()
-    with contextlib.suppress(
-        OSError
-    ):  # where there is no such file nobody holds it; a link is refused by `locked`
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    while path.exists() and time.monotonic() - began < seconds:
         try:
-            while not _got(descriptor) and time.monotonic() - began < seconds:
-                time.sleep(0.1)
-        finally:
-            os.close(descriptor)
+            with locked(path):
+                break
+        except RunDirectoryError:
+            time.sleep(0.1)
     return time.monotonic() - began
 
 
-def _got(descriptor: int) -> bool:
-    """Take an open file's lock unless another process holds it, and say whether it was taken."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def refuse_others_file(name: str, path: Path) -> None:
+def check_own_file(name: str, path: Path) -> None:
     """Raise `SettingError` where another account than this one or root could change a file or put another in its place.
 
-    `name` is what the setting with the path is called. Its owner, its mode and the folders above it decide.
+    `name` is what the setting with the path is called. Owners and modes decide, of the file, of the folders above it, and of
+    those above what it points to. Where the sticky bit of a folder is set, as in /tmp, others may make files and cannot
+    replace those that are there.
     """
-    entry = path.stat()
-    if entry.st_uid not in _trusted():
-        raise SettingError(
-            f"{name} is {path}, which belongs to {_account(entry.st_uid)} and not to {_account(os.geteuid())}, as whom this "
-            f"runs, or to root: who owns it can change it. Run this as {_account(entry.st_uid)}, or change its owner."
-        )
-    if entry.st_mode & _OTHERS_WRITE:
-        raise SettingError(
-            f"{name} is {path}, which others than its owner may write to; run chmod go-w {path}."
-        )
-    refuse_others_folder(name, path)
-
-
-def refuse_others_folder(name: str, path: Path) -> None:
-    """Raise `SettingError` where another account than this one or root could put a file at `path`.
-
-    Looked at are the folders above it, and above what it points to. Where the sticky bit is set, as in /tmp, others
-    may make files and cannot replace those that are there.
-    """
-    for folder in dict.fromkeys((*path.absolute().parents, *path.resolve().parents)):
-        entry = folder.stat()
-        if entry.st_uid not in _trusted():
+    for place in dict.fromkeys((path, *path.absolute().parents, *path.resolve().parents)):
+        entry = place.stat()
+        where = "" if place == path else f" is below {place}, which"
+        if entry.st_uid not in {0, os.geteuid()}:  # who can change what this process sees anyway
             raise SettingError(
-                f"{name} is {path}, below the folder {folder}, which belongs to {_account(entry.st_uid)}: who owns it can put "
-                f"another file there. It must belong to {_account(os.geteuid())} or to root."
+                f"{name} is {path}, which{where} belongs to {_account(entry.st_uid)}: the owner can change the file or replace "
+                f"it. It must belong to {_account(os.geteuid())}, as whom this runs, or to root."
             )
-        if entry.st_mode & _OTHERS_WRITE and not entry.st_mode & stat.S_ISVTX:
+        is_sticky = place != path and entry.st_mode & stat.S_ISVTX
+        if entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky:
             raise SettingError(
-                f"{name} is {path}, below the folder {folder}, which others than its owner may write to: they can put another "
-                f"file there. Run chmod go-w {folder}, or choose another folder."
+                f"{name} is {path}, which{where} others than its owner may write to. Run chmod go-w {place}."
             )
-
-
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-
-
-def _trusted() -> set[int]:
-    """Return the accounts that can change what this process sees anyway: its own, and root."""
-    return {0, os.geteuid()}
 
 
 def _account(number: int) -> str:

@@ -29,10 +29,9 @@ from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from server.cohort import Heard, Presence, Roster, UnreadyNodes, node_of
-from server.exchange import exchange
+from server.exchange import exchange, node_report
 from server.files import write_atomically
 from server.known_nodes import EVERY_NODE, KnownNodes, node_key
-from server.messages import node_report
 
 log = logging.getLogger(__name__)
 
@@ -242,16 +241,14 @@ def _ask(
 
 def _counted(key: str, count: int, attendance: Attendance) -> int:
     """Return how many of the `count` clients that a node declares take part: the first ones, as many as were agreed."""
-    name, agreed = attendance.nodes.called(key), attendance.nodes.agreed(key)
-    most = attendance.max_clients_per_node
-    if agreed is not None and count > agreed:
+    agreed, most = attendance.nodes.agreed(key), attendance.max_clients_per_node
+    allowed = most if agreed is None else min(agreed, most)
+    if count > allowed:
+        rule = f"max_clients_per_node={most}" if agreed is None or agreed > most else f"most_clients={agreed}"
         log.warning(
-            "node %s declares %d clients; most_clients=%d were agreed, and take part", name, count, agreed
+            "node %s declares %d clients; %s of them take part", attendance.nodes.called(key), count, rule
         )
-        count = agreed
-    if count > most:
-        log.warning("node %s holds %d clients; max_clients_per_node=%d of them take part", name, count, most)
-    return min(count, most)
+    return min(count, allowed)
 
 
 class DeployedPopulation:
@@ -351,7 +348,16 @@ class DeployedPopulation:
         if not is_theirs:
             return Heard.ZEROS
         if self._round < report.answered <= self._rounds:  # a later round there is
-            self._check_later_round(name, report.answered)
+            wrong = (
+                f"node {name} has answered round {report.answered} of this epoch, and this server asks for its round "
+                f"{self._round}: it holds an older state of the run."
+            )
+            if not self._accept_copy:
+                raise RunDirectoryError(
+                    f"{wrong} It would release the same noise on other replies. Only if you know that no later round was "
+                    "seen, and that no other copy continues: set accept_copy=True."
+                )
+            log.warning("%s It continues, because accept_copy was set.", wrong)
         if node in self._roster.changed:
             return Heard.ZEROS
         if report.digest == self._roster.digests.get(node, ""):
@@ -366,18 +372,6 @@ class DeployedPopulation:
             )
             self._save(replace(self._roster, changed=(*self._roster.changed, node)))
         return Heard.ZEROS
-
-    def _check_later_round(self, name: str, answered: int) -> None:
-        wrong = (
-            f"node {name} has answered round {answered} of this epoch, and this server asks for its round {self._round}: it "
-            "holds an older state of the run."
-        )
-        if not self._accept_copy:
-            raise RunDirectoryError(
-                f"{wrong} It would release the same noise on other replies. Only if you know that no later round was seen, "
-                "and that no other copy continues: set accept_copy=True."
-            )
-        log.warning("%s It continues, because accept_copy was set.", wrong)
 
     def _take_roster(self, epoch: int, step: int, grid: Grid) -> None:
         """Have the roster of `epoch`, before its round `step` (0-based): the one at hand, the one kept, or a new one."""

@@ -7,7 +7,7 @@
              of the releases after the older base, the tables of the epoch's noise, what the last extension changes
 
 One transaction writes a release and who was heard in it; its COMMIT, forced to disk, IS the release. The write-ahead log
-(run.sqlite-wal) lets others read while the run writes. Nothing secret is ever written here (`server.secret`). A damaged
+(run.sqlite-wal) lets others read while the run writes. Nothing secret is ever written here. A damaged
 file, or one that another program wrote, is an error: nothing of it is repaired by guess.
 """
 
@@ -30,7 +30,7 @@ from server.files import packed, sync_folder, temporary_path
 from server.state import Register, Release, ServerState
 
 FILE = "run.sqlite"
-FORMAT = 6  # 5: files of fedmf 0.1; 4: noise in float32, which is not private to its last bit
+FORMAT = 6  # 4: noise in float32, which is not private to its last bit
 _APPLICATION = 0x6665646D  # "fedm"
 _CHUNK = 1 << 20
 _KEPT = 2  # bases: the newest and the one before it
@@ -238,7 +238,7 @@ class Record:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Give a connection for reading, which changes no file: to an empty database where there is none.
+        """Give a connection for reading, which changes no file.
 
         A value that no run writes is an error of the block, and becomes the sentence that the file is damaged.
         """
@@ -270,16 +270,11 @@ class Record:
                     self._writer.execute("ROLLBACK")
 
     def _opened(self) -> sqlite3.Connection:
-        """Return a connection for reading. Raises `RunDirectoryError` where an earlier version kept files instead."""
+        """Return a connection for reading: to an empty database where there is none."""
         if os.path.lexists(self.path):
             log = _files(self.path)[0]
             # Without a log nothing is being written, and SQLite would make one to read it.
             return self._open("mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1")
-        if any(self.path.parent.glob("base-*.npz")):
-            raise RunDirectoryError(
-                f"{self.path.parent} is a checkpoint of format 5 or older, before {FILE}; this version reads format {FORMAT}. A "
-                "run continues with the version of fedmf that began it only."
-            )
         empty = _connect(":memory:")
         empty.executescript(_CREATE)
         return empty

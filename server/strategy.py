@@ -5,24 +5,24 @@ and can neither stop nor resume.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedmf.errors import PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedError
+from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedError
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from fedmf.updates.wire import Turn, without_tag
+from fedmf.updates.wire import Turn, without_tags
 from server.aggregation import FixedPoint
 from server.cohort import Heard, Population, ReplyPolicy
-from server.exchange import exchange
-from server.messages import model_record, payloads, with_scale
+from server.exchange import exchange, model_record, payloads, with_scale
 from server.optimizer import Optimizer
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, make_release
 
@@ -66,11 +66,9 @@ class Asked:
 
     def values(self, reply: Message) -> list[bytes | None]:
         """Return the bytes of each client's values in `reply`; None for an error, what is malformed or of another task."""
-        run, sent = self.message.metadata.run_id, payloads(reply, len(self.clients))
-        return [
-            without_tag(data, key, Turn(run, self.epoch, self.step, client))
-            for client, key, data in zip(self.clients, self.mask_keys, sent, strict=True)
-        ]
+        run = self.message.metadata.run_id
+        turns = [Turn(run, self.epoch, self.step, client) for client in self.clients]
+        return without_tags(payloads(reply, len(turns)), self.mask_keys, turns)
 
 
 class FedMF(Strategy):
@@ -156,7 +154,7 @@ class FedMF(Strategy):
         if not places:
             raise RunStoppedError(f"no node is connected for round {server_round}; nothing was asked.")
         self.state, self._asked = state, []
-        arrays = with_scale(arrays, state.scale)
+        arrays = arrays if state.scale is None else with_scale(arrays, state.scale)
         for node, clients in places.items():
             for start in range(0, len(clients), self._tasks_per_message):
                 batch = clients[start : start + self._tasks_per_message]
@@ -337,3 +335,38 @@ class FedMF(Strategy):
         for first in range(0, len(keys), together):
             batch = keys[first : first + together]
             yield from [wire.coordinates(key, dimension, keep_probability) for key in batch]
+
+
+def make_server_app(
+    make_strategy: Callable[[Context], FedMF],
+    *,
+    min_nodes: int = 1,
+    node_timeout: float = 600,
+    round_timeout: float = 3600,
+) -> ServerApp:
+    """Return the ServerApp that runs the strategy of `make_strategy` once `min_nodes` nodes are connected.
+
+    Timeouts are in seconds: for nodes to appear, and for the replies of one round.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        wait_for_nodes(grid, min_nodes, node_timeout)
+        make_strategy(context).start(grid, timeout=round_timeout)
+
+    return app
+
+
+def wait_for_nodes(grid: Grid, count: int, timeout: float) -> None:
+    """Return when `count` nodes are connected.
+
+    Raises `ParticipationError` after `timeout` seconds without them.
+    """
+    deadline = time.monotonic() + timeout
+    while (connected := len(list(grid.get_node_ids()))) < count:
+        if time.monotonic() > deadline:
+            raise ParticipationError(
+                f"{connected} nodes were connected after {timeout:g} seconds; {count} are needed."
+            )
+        time.sleep(0.1)

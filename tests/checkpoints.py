@@ -30,12 +30,20 @@ def advance(plan, state, checkpoint=None, names=None):
     return after
 
 
-def begun(plan, folder, every=3):
-    folder.mkdir(exist_ok=True)
+def played(plan, state, checkpoint=None, until=8):
+    """Release the rounds up to `until`; return the last state."""
+    while state.round < until:
+        state = advance(plan, state, checkpoint)
+    return state
+
+
+def begun(plan, folder, every=3, rounds=0):
+    """Return a checkpoint in `folder` after `rounds` rounds, and its state."""
+    folder.mkdir(parents=True, exist_ok=True)
     checkpoint = Checkpoint(folder, SETTINGS, plan.factorization.epochs, every)
     state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
     checkpoint.begin(state)
-    return checkpoint, state
+    return checkpoint, played(plan, state, checkpoint, rounds)
 
 
 def killed(checkpoint, folder):

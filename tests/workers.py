@@ -66,14 +66,12 @@ def tagged(fields, message, data):
 
 
 def run(answer, plan=PLAN, rounds=1, order=1, **options):
-    player = Answering(answer, order)
-    grid = LocalGrid(player)
-    state = first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
-    strategy = FedMF(plan, Sgd(1.0), SimulatedPopulation(), state, **options)
-    strategy.start(grid, num_rounds=rounds, timeout=0.05)
-    return strategy, player
+    """Play rounds with clients who `answer`; return the strategy and the worker, which has `seen` their tasks."""
+    worker, strategy = Answering(answer, order), strategy_with(plan, **options)
+    strategy.start(LocalGrid(worker), num_rounds=rounds, timeout=30)
+    return strategy, worker
 
 
-def strategy_with(**options):
-    state = first_state(PLAN, np.zeros(50, "f4"), KEY)
-    return FedMF(PLAN, Sgd(1.0), SimulatedPopulation(), state, **options)
+def strategy_with(plan=PLAN, state=None, **options):
+    state = state or first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
+    return FedMF(plan, Sgd(1.0), SimulatedPopulation(), state, **options)

@@ -144,7 +144,7 @@ class Public:
     def check(self, examples: Examples, who: str) -> None:
         """Raise `DataError` about `who` for examples that are not what is promised; reads every value once."""
         check_examples(examples, who)
-        if len(examples) == 0:
+        if len(examples.x) == 0:
             raise DataError(f"{who} holds no example; it must hold at least one.")
         parts = (
             ("input", "token", examples.x, self.shape, self.dtype),

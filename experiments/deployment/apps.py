@@ -150,7 +150,7 @@ def count_answer(message: Message) -> int:
     with copies.held(epoch):
         before = copies.read_count(epoch) or 0
         if asked > before:
-            copies.write_count(epoch, asked, is_over=True)  # kept for a year
+            copies.write_count(epoch, asked)  # kept for a year
     if not before:
         copies.tidy()
     return before

@@ -154,6 +154,7 @@ class Recorder:
         self._scorer, self._provenance, self._view, self._logs = scorer, provenance, view, logs
         self._most_epochs = most_epochs  # in how many of so many epochs the most frequent client was heard
         self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
+        self._test_examples = len(experiment.dataset.test)
         self._planned_epsilon = experiment.plan.spent().epsilon
         self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
         self._last_scored: Mapping[str, Any] = {}  # row of the metrics
@@ -241,7 +242,7 @@ class Recorder:
         }
         if scored is not None:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss, **scored.metrics}
-            row["test_examples"] = len(self._experiment.dataset.test)
+            row["test_examples"] = self._test_examples
             self._last_scored = row
         if self._measured:
             row["measured_value_bytes"] = sum(self._measured.values())
@@ -279,7 +280,7 @@ class Recorder:
             "accuracy": scored.accuracy,
             "loss": scored.loss,
             **scored.metrics,
-            "test_examples": len(self._experiment.dataset.test),
+            "test_examples": self._test_examples,
             "epsilon": self._epsilon(state),
             "delta": plan.privacy.delta,
             "adjacency": plan.privacy.adjacency,

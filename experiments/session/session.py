@@ -40,14 +40,13 @@ from fedmf.accounting.caveats import CHOOSING
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError, SettingError
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
-from server.app import make_server_app
 from server.checkpoint import LOCK, Checkpoint
 from server.cohort import Population, SimulatedPopulation, UnreadyNodes
 from server.copies import Clients, no_digest
 from server.exchange import tasks_per_message
 from server.files import locked
 from server.state import Release, ServerState, first_state
-from server.strategy import FedMF, ignore_reply
+from server.strategy import FedMF, ignore_reply, make_server_app
 
 
 @contextlib.contextmanager
@@ -147,7 +146,7 @@ class Session:
         settings, path = self._settings, self._directory.path
         with (
             open_watch(settings, path.name) as self._watch,
-            locked(self._directory.create() / LOCK),
+            locked(self._make_folder() / LOCK),
             contextlib.closing(self._checkpoint),
             open_logger(settings.logger, path) as log,
         ):
@@ -198,6 +197,11 @@ class Session:
                 with contextlib.suppress(OSError):  # what stopped the session counts, not a full disk besides
                     self._provenance.write()
                 raise
+
+    @stopping_on_disk_errors()
+    def _make_folder(self) -> Path:
+        """Return the folder of checkpoints, made where it is not there."""
+        return self._directory.create()
 
     def _take_up_plan(self) -> None:
         """Extend a finished run where that is asked for, and continue with the tables that earlier epochs had."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from fedmf.errors import SettingError
-from server.files import refuse_others_file
+from server.files import check_own_file
 from server.known_nodes import KnownNode, KnownNodes
 
 SERVER_BOX_KEY = "server_box_key"
@@ -25,7 +25,7 @@ def known_nodes(file: str) -> tuple[KnownNodes, Path | None]:
     if not Path(file).is_absolute():
         raise SettingError(f"nodes is {file}; a deployment needs an absolute path on the server's machine.")
     try:
-        refuse_others_file("nodes", Path(file))  # they could let anyone take part
+        check_own_file("nodes", Path(file))  # they could let anyone take part
         document = yaml.safe_load(Path(file).read_bytes())
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingError(f"nodes is {file}, which cannot be read as YAML ({error}).") from error

@@ -20,7 +20,7 @@ another run, round or client fits nowhere else. Without the mask key a tag is gu
 
 import hmac
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,6 +55,7 @@ CLIENT, EPOCH, STEP, MASK_KEY, FIXED = "client", "epoch", "step", "mask-key", "f
 
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "int8": np.dtype("i1")}
 TAG_BYTES = 16
+_TAG = "reply tag"
 # Message header, record names and tag of one reply, as Flower 1.41 serialises it; a test measures it.
 ENVELOPE_BYTES = 375 + TAG_BYTES
 
@@ -152,21 +153,25 @@ def with_tag(values: bytes, mask_key: SecretKey, turn: Turn) -> bytes:
     >>> len(with_tag(bytes(8), SecretKey.reproducible(0), Turn(run=1, epoch=0, step=2, client="7")))
     24
     """
-    return values + _tag(values, mask_key, turn)
+    return values + _tag(values, mask_key.derive(_TAG, *turn).reveal())
 
 
-def without_tag(data: object, mask_key: SecretKey, turn: Turn) -> bytes | None:
-    """Return the values that a client of the task `turn` sent; None for anything of another task or under another key.
+def without_tags(
+    sent: Sequence[object], mask_keys: Sequence[SecretKey], turns: Sequence[Turn]
+) -> list[bytes | None]:
+    """Return the values that the clients of the tasks `turns` sent; None for anything of another task or under another key.
 
-    Never raises for any `data`. Tags are compared in constant time, and nobody is told that one failed: such a reply
-    counts as any malformed one does.
+    Never raises for anything that is `sent`. Tags are compared in constant time, and no one is told that one failed: such
+    a reply counts as any malformed one does.
     """
-    if not isinstance(data, bytes) or len(data) < TAG_BYTES:
-        return None
-    values, tag = data[:-TAG_BYTES], data[-TAG_BYTES:]
-    return values if hmac.compare_digest(tag, _tag(values, mask_key, turn)) else None
+    keys = [key.derive(_TAG, *turn).reveal() for key, turn in zip(mask_keys, turns, strict=True)]
+    return [
+        data[:-TAG_BYTES]
+        if isinstance(data, bytes) and hmac.compare_digest(data[-TAG_BYTES:], _tag(data[:-TAG_BYTES], key))
+        else None
+        for data, key in zip(sent, keys, strict=True)
+    ]
 
 
-def _tag(values: bytes, mask_key: SecretKey, turn: Turn) -> bytes:
-    key = mask_key.derive("reply tag", *turn)
-    return hmac.digest(key.reveal(), values, "sha256")[:TAG_BYTES]
+def _tag(values: bytes, key: bytes) -> bytes:
+    return hmac.digest(key, values, "sha256")[:TAG_BYTES]

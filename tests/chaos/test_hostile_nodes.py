@@ -96,7 +96,9 @@ def test_every_lie_counts_as_zeros_and_moves_no_sum(play, monkeypatch):
 
 
 def test_a_server_that_checks_no_tag_is_found_by_the_recount(play, monkeypatch):
-    monkeypatch.setattr(strategy, "without_tag", lambda data, key, turn: data[:-TAG_BYTES] if data else None)
+    monkeypatch.setattr(
+        strategy, "without_tags", lambda sent, *_: [data[:-TAG_BYTES] if data else None for data in sent]
+    )
     lie(monkeypatch)
     found, _ = play()
     assert [LIES[number % len(LIES)].__name__ for number in found.unexplained] == [

@@ -12,7 +12,7 @@ from operator import attrgetter
 from fedmf.errors import RunDirectoryError
 from fedmf.updates import wire
 from runs import metrics
-from server import secret
+from server.checkpoint import read_secrets
 from server.cohort import Roster
 from server.record import Record
 
@@ -34,7 +34,7 @@ class Witness:
                 self._seen[content] = release
         if not self._seen:
             self.keys, self.rosters = {}, {}  # before its first release a run may begin again
-        if (kept := secret.read(folder)) is not None:
+        if (kept := read_secrets(folder)) is not None:
             _remember(self.keys, kept.secrets.epoch, kept.secrets.key)
         with suppress(OSError, ValueError, KeyError):
             roster = Roster.from_json((folder / "roster.json").read_text())

@@ -22,7 +22,7 @@ from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.engines.grid import local_context, set_identity
 from fedmf.updates import wire
-from fedmf.updates.wire import Turn, without_tag
+from fedmf.updates.wire import Turn, without_tags
 from plans import KEY, small_plan
 from tasks import told, untagged, values_in
 
@@ -132,7 +132,7 @@ def test_each_clients_values_are_tagged_as_the_answer_to_its_own_task():
     sent = [*values_in(app(message, local_context())), *elsewhere]
     for data, task in zip(sent, [*here, *tasks], strict=True):
         kept = wire.coordinates(task.mask_key, PLAN.rotation.padded, 0.5)
-        opened = without_tag(data, task.mask_key, task.turn)
+        (opened,) = without_tags([data], [task.mask_key], [task.turn])
         assert opened is not None
         assert len(opened) == 4 * len(kept)
 

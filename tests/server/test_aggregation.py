@@ -1,8 +1,23 @@
+"""The exact sum of replies: the same bits in any order, compiled and in numpy, whatever clients send."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from fedmf.updates import wire
+from fedmf.updates.wire import Bounds
 from server.aggregation import UNCLIPPED_BOUND, FixedPoint
+from without_numba import both_forms
+
+BOUNDS = [
+    Bounds(1.0, 0.25),
+    Bounds(1.0, 0.25, "int8"),
+    Bounds(None, None),
+    Bounds(1e-20, 1e-20),
+    Bounds(0.3, 0.3),
+]
+# Not finite, beyond the bound, at it, denormal.
+SPECIAL = [np.nan, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45, -0.0, 0.25, 0.25000003, -0.25, -1.0, 2.0**20, 2.0**21]  # fmt: skip
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.floats(1e-6, 1e6))
@@ -58,18 +73,86 @@ def test_values_are_added_exactly_or_cut_toward_zero_by_less_than_a_step(bound, 
         assert not cut[sizes >= 2**24 * step].any()
 
 
-def test_without_clipping_values_count_up_to_the_unclipped_bound():
-    grid = FixedPoint.fit(None, 4)
-    total = grid.zeros(2)
-    grid.add(total, np.array([0, 1]), np.array([1e30, 3.25], np.float32))
-    np.testing.assert_array_equal(grid.value(total), [UNCLIPPED_BOUND, 3.25])
-
-
-def test_values_beyond_the_bound_on_either_side_count_as_the_bound_and_sums_are_whole_numbers():
-    grid = FixedPoint.fit(0.25, 3)
-    total = grid.zeros(4)
+@pytest.mark.parametrize(
+    ("bound", "values", "sums"),
+    [
+        (None, [1e30, 3.25], [UNCLIPPED_BOUND, 3.25]),
+        (0.25, [7.0, -7.0, 0.25, -0.25], [0.25, -0.25, 0.25, -0.25]),
+    ],
+)
+def test_values_beyond_the_bound_on_either_side_count_as_the_bound_and_sums_are_whole_numbers(
+    bound, values, sums
+):
+    grid = FixedPoint.fit(bound, 4)
+    total = grid.zeros(len(values))
+    grid.add(total, np.arange(len(values)), np.array(values, np.float32))
     assert total.dtype == np.int64
-    grid.add(total, np.arange(4), np.array([7.0, -7.0, 0.25, -0.25], np.float32))
-    assert total.dtype == np.int64
-    assert grid.value(total).tolist() == [0.25, -0.25, 0.25, -0.25]
     assert grid.value(total).dtype == np.float64
+    assert grid.value(total).tolist() == sums
+
+
+# compiled
+
+
+def both(replies, bounds):
+    """The sum of `replies`, (coordinates, bytes) each, and what each was decoded to: the same bits in both forms."""
+
+    def summed():
+        grid = FixedPoint.fit(bounds.linf_norm, 9)
+        total, decoded = grid.zeros(64), []
+        for coordinates, data in replies:
+            decoded.append(wire.decode(data, bounds, kept=len(coordinates)))
+            grid.add(total, coordinates, decoded[-1])
+        return total, decoded
+
+    (total, decoded), (compiled_total, compiled_decoded) = both_forms(summed)
+    np.testing.assert_array_equal(compiled_total, total)
+    for one, other in zip(decoded, compiled_decoded, strict=True):
+        np.testing.assert_array_equal(other.view(np.uint32), one.view(np.uint32))
+
+
+@given(st.data(), st.sampled_from(BOUNDS), st.integers(0, 64))
+@settings(max_examples=200, deadline=None)
+def test_the_exact_sum_has_the_same_bits_compiled(data, bounds, kept):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    replies = []
+    for _ in range(3):
+        coordinates = np.sort(rng.choice(64, kept, replace=False)).astype(np.int64)
+        size = data.draw(st.sampled_from([0.01, 0.125, 0.2, 1.0, 1e6]))
+        values = rng.normal(0, size * (bounds.linf_norm or 1), kept).astype("<f4")
+        if kept and data.draw(st.booleans()):
+            values[rng.integers(kept)] = data.draw(st.sampled_from(SPECIAL))
+        levels = rng.integers(-128, 128, kept).astype("i1") if bounds.value_type == "int8" else values
+        replies.append((coordinates, data.draw(st.sampled_from([levels.tobytes(), data.draw(st.binary())]))))
+    both(replies, bounds)
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+def test_special_values_and_norms_within_rounding_of_the_bound_have_the_same_bits_compiled(bounds):
+    """Whether a reply is clipped must not depend on the order of a sum."""
+    for special in SPECIAL:
+        values = np.full(8, 0.01, "<f4")
+        values[3] = special
+        both([(np.arange(8), values.tobytes())], bounds)
+    for scale in (1 - 1e-7, 1 - 6e-8, 1.0, 1 + 6e-8, 1 + 1e-6):
+        both([(np.arange(64), np.full(64, scale / 8, "<f4").tobytes())], bounds)
+
+
+def test_compiled_code_reports_a_coordinate_outside_the_sum():
+    grid = FixedPoint.fit(1.0, 3)
+    for coordinate in (-5, 4):
+        with pytest.raises(IndexError):
+            grid.add(grid.zeros(4), np.array([0, coordinate]), np.ones(2, np.float32))
+
+
+def test_the_sum_is_converted_in_its_own_memory_when_donated():
+    grid = FixedPoint.fit(0.25, 3)
+    total = grid.zeros(40_001)
+    total[:] = np.random.default_rng(0).integers(-(2**62), 2**62, total.size)
+    before = total.copy()
+    value = grid.value(total)
+    np.testing.assert_array_equal(total, before)
+    np.testing.assert_array_equal(value, before * 2.0**-grid.bits)
+    donated = grid.value(total, donate=True)
+    assert np.shares_memory(donated, total)
+    np.testing.assert_array_equal(donated, value)

@@ -1,71 +1,96 @@
+"""A checkpoint continues a run bit for bit from any instant, and refuses what is not the run that began."""
+
 import json
 import stat
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from checkpoints import SGD, advance, begun, changed, killed, same
+from chaos.rounds import kill
+from checkpoints import SETTINGS, SGD, advance, begun, changed, killed, played, same
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
+from fedmf.mechanisms import design, design_run, of_run, prefix_sum
+from fedmf.mechanisms.run_factorization import RunFactorization
+from fedmf.mechanisms.schedules import rates
+from fedmf.npz import read_npz
 from plans import KEY, small_plan
-from server import record, secret
-from server.state import first_state
+from server import record
+from server.checkpoint import SECRETS, Checkpoint
+from server.files import packed
+from server.optimizer import Sgd
+from server.state import apply_release, begin_epoch, first_state, make_release
+
+PLAN = small_plan()  # 2 epochs of 4 rounds
+
+
+@pytest.fixture(scope="module")
+def straight():
+    """The states of a run that nothing interrupts."""
+    states = [first_state(PLAN, np.zeros(50, "f4"), KEY)]
+    for _ in range(8):
+        states.append(advance(PLAN, states[-1]))
+    return states
+
+
+def replaced_in_secrets(checkpoint, **about):
+    """Change what the secret file says of itself."""
+    path = checkpoint.folder / SECRETS
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    said = json.loads(str(arrays["about"])) | about
+    np.savez(path, **arrays | {"about": np.array(json.dumps(said))})
+
+
+# continuing
 
 
 @pytest.mark.parametrize("every", [1, 3, 100])
-def test_restored_anywhere_the_run_goes_on_bit_for_bit(tmp_path, every):
-    plan = small_plan()
-    straight = [first_state(plan, np.zeros(50, "f4"), KEY)]
-    for _ in range(8):
-        straight.append(advance(plan, straight[-1]))
+def test_restored_anywhere_the_run_continues_bit_for_bit(tmp_path, every, straight):
     for cut in range(9):
-        checkpoint, state = begun(plan, tmp_path / f"{every}-{cut}", every)
-        for _ in range(cut):
-            state = advance(plan, state, checkpoint)
-        restored, replayed = checkpoint.restore(plan, SGD)
+        checkpoint, _ = begun(PLAN, tmp_path / f"{every}-{cut}", every, cut)
+        tables = checkpoint.record.tables()
+        restored, replayed = checkpoint.restore(PLAN, SGD)
         same(restored, straight[cut])
         for then, release in replayed:
             same(then, straight[release.round])
         checkpoint.rebase(restored)
-        while restored.round < 8:
-            restored = advance(plan, restored, checkpoint)
-        same(restored, straight[8])
+        assert checkpoint.record.tables() == tables
+        assert (tables[1] == b"") == (cut == 8)
+        assert tables[0] == cut // 4 or cut == 8  # kept for one epoch, and not beyond the run
+        same(played(PLAN, restored, checkpoint), straight[8])
 
 
 @pytest.mark.parametrize("released", [0, 1, 2])
 def test_a_log_cut_anywhere_holds_the_rounds_whose_transactions_are_whole(tmp_path, released):
     """As a power failure leaves it: what was forced to disk is there, and of the last transaction any part."""
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c", every=100)
+    checkpoint, state = begun(PLAN, tmp_path / "c", 100, released)
     log = tmp_path / "c" / f"{record.FILE}-wal"
-    for _ in range(released):
-        state = advance(plan, state, checkpoint)
     whole = log.stat().st_size
-    after = advance(plan, state, checkpoint)
+    after = advance(PLAN, state, checkpoint)
     data = log.read_bytes()
     assert len(data) > whole
     for number, length in enumerate((whole, *range(whole + 1, len(data), 2021), len(data))):
         for garbled in {b"", b"x" * (len(data) - length)}:
             torn = killed(checkpoint, tmp_path / f"{number} {len(garbled)}")
             (torn.folder / log.name).write_bytes(data[:length] + garbled)
-            restored, _ = torn.restore(plan, SGD)
+            restored, _ = torn.restore(PLAN, SGD)
             same(restored, after if length == len(data) else state)
             if garbled:
                 torn.rebase(restored)
-                following = advance(plan, restored, torn)
-                same(torn.restore(plan, SGD)[0], following)
+                following = advance(PLAN, restored, torn)
+                same(torn.restore(PLAN, SGD)[0], following)
                 torn.close()
 
 
-def test_a_client_is_not_released_twice_in_an_epoch_after_a_resume(tmp_path):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c")
-    advance(plan, state, checkpoint, ["a", "b"])
-    restored, _ = checkpoint.restore(plan, SGD)
-    with pytest.raises(ParticipationError, match="client b"):
-        advance(plan, restored, checkpoint, ["c", "b"])
+def test_killed_at_random_instants_a_run_loses_no_round_and_releases_none_twice(tmp_path):
+    """See `chaos.rounds`, which has more kills than a test has time for."""
+    wrong, rounds = kill(tmp_path, 60, 1)
+    assert wrong == [set(), set(), set()]
+    assert rounds > 60
 
 
 @given(
@@ -77,6 +102,7 @@ def test_a_client_is_not_released_twice_in_an_epoch_after_a_resume(tmp_path):
     )
 )
 @example([([], "retry")] * 7)  # past the last of the 12 rounds
+@example([(["a", "b"], "go on"), (["c", "b"], "resume")])
 @settings(max_examples=80, deadline=None)
 def test_no_history_releases_a_client_twice_in_an_epoch(history):
     """Rounds of any names, resumed after a crash or asked for again: what was released never holds a client twice."""
@@ -110,101 +136,99 @@ def test_no_history_releases_a_client_twice_in_an_epoch(history):
             assert len(held) == len(set(held))
 
 
+@pytest.mark.parametrize("schedule", ["constant", "decay", "cooldown", "step"])
+def test_steps_of_an_extended_run_are_those_of_each_parts_own_schedule(schedule):
+    """A learning-rate schedule that has ended runs anew over the added epochs."""
+    plan = small_plan(epochs=2, noise_multiplier=0.0, l2_norm=None, rotation="identity", schedule=schedule)
+    plan = plan.extended(2, design_run("optimal", of_run(4, 1, 0.0, rates(schedule, 4))))
+    state, sizes = first_state(plan, np.zeros(plan.dimension, np.float32), KEY), []
+    for _ in range(plan.participation.rounds):
+        before, state = state.model, begin_epoch(plan, state)
+        release, secrets = make_release(plan, state, np.full(plan.rotation.padded, plan.denominator), [])
+        state = apply_release(plan, Sgd(1.0, 0.0, schedule), state, release, secrets)
+        sizes.append(np.abs(state.model - before).max())
+    np.testing.assert_allclose(sizes, [*rates(schedule, 8), *rates(schedule, 4)], rtol=1e-5)
+    assert state.secrets is None
+    assert len(state.ledger.entries) == 3
+
+
+# keys
+
+
 def test_secrets_are_for_the_owner_only_and_gone_at_the_end(tmp_path):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c", every=1)
-    keys = [KEY, KEY.ratchet()]
+    checkpoint, state = begun(PLAN, tmp_path / "c", every=1)
+    keys, path = [KEY, KEY.ratchet()], checkpoint.folder / SECRETS
     for number in range(1, 9):
-        state = advance(plan, state, checkpoint)
-        path = checkpoint.folder / secret.FILE
+        state = advance(PLAN, state, checkpoint)
+        assert path.exists() == (number < 8)
         if number < 8:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             assert keys[number // 4].reveal() in path.read_bytes()
             assert keys[1 - number // 4].reveal() not in path.read_bytes()
-        else:
-            assert not path.exists()
         for public in checkpoint.folder.iterdir():
-            if public.name != secret.FILE:
+            if public != path:
                 assert not any(key.reveal() in public.read_bytes() for key in keys)
 
 
 def test_an_epochs_key_is_overwritten_when_the_epoch_ends(tmp_path):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c", every=100)
-    with (checkpoint.folder / secret.FILE).open("rb") as old:
-        for _ in range(4):
-            state = advance(plan, state, checkpoint)
+    checkpoint, state = begun(PLAN, tmp_path / "c", every=100)
+    with (checkpoint.folder / SECRETS).open("rb") as old:
+        played(PLAN, state, checkpoint, 4)
         left = old.read()
     assert left == bytes(len(left))
     assert left
 
 
-def test_a_run_that_is_over_erases_a_half_written_secret_too(tmp_path):
-    checkpoint, _ = begun(small_plan(), tmp_path / "c")
-    aside = checkpoint.folder / f"{secret.FILE}.new"
+def test_a_run_that_is_over_erases_half_written_and_damaged_secrets_too(tmp_path):
+    checkpoint, _ = begun(PLAN, tmp_path / "c")
+    aside = checkpoint.folder / f"{SECRETS}.new"
     aside.write_bytes(b"k" * 100)
+    (checkpoint.folder / SECRETS).write_text("{")
     with aside.open("rb") as old:
         checkpoint.forget_secrets()
         assert old.read() == bytes(100)
-    assert not list(checkpoint.folder.glob("secrets*"))
-
-
-def test_damaged_secrets_of_a_run_that_is_over_are_removed_too(tmp_path):
-    checkpoint, _ = begun(small_plan(), tmp_path / "c")
-    (checkpoint.folder / secret.FILE).write_text("{")
-    checkpoint.forget_secrets()
     checkpoint.close()
     assert [path.name for path in checkpoint.folder.iterdir()] == [record.FILE]
 
 
-def test_a_run_whose_rounds_were_not_counted_from_its_beginning_is_counted_from_its_next_resume(
-    tmp_path, monkeypatch
-):
-    """A count that began in between would say nothing: its folder could not be written when the run began."""
-    plan = small_plan()
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "file"))
-    checkpoint, state = begun(plan, tmp_path / "c")
-    monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "state"))
-    state = advance(plan, state, checkpoint)
-    assert not (tmp_path / "state").exists()
-    checkpoint.rebase(checkpoint.restore(plan, SGD)[0])
-    (mark,) = (tmp_path / "state").iterdir()
-    assert mark.read_text() == "1\n"
-
-
 def test_a_run_that_begins_again_keeps_nothing_of_the_one_before(tmp_path):
-    checkpoint, state = begun(small_plan(), tmp_path / "c")
+    checkpoint, state = begun(PLAN, tmp_path / "c")
+    assert not checkpoint.has_released()
     checkpoint.close()
     for name in ("roster.json", "secrets.npz.new", "run.sqlite-wal", "run.sqlite-shm", "run.sqlite.new"):
         (checkpoint.folder / name).write_bytes(b"old")
     checkpoint.begin(state)
     checkpoint.close()
-    assert sorted(path.name for path in checkpoint.folder.iterdir()) == [record.FILE, secret.FILE]
+    assert sorted(path.name for path in checkpoint.folder.iterdir()) == [record.FILE, SECRETS]
+    advance(PLAN, state, checkpoint)
+    assert checkpoint.has_released()
 
 
-def test_secrets_ahead_of_the_record_are_refused(tmp_path):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c", every=1)
-    state = advance(plan, state, checkpoint)
+def test_secrets_that_are_lost_or_ahead_of_the_record_stop_the_run(tmp_path):
+    checkpoint, state = begun(PLAN, tmp_path / "c", every=1, rounds=1)
     older = killed(checkpoint, tmp_path / "older")
-    advance(plan, state, checkpoint)
-    (older.folder / secret.FILE).write_bytes((checkpoint.folder / secret.FILE).read_bytes())
+    advance(PLAN, state, checkpoint)
+    (older.folder / SECRETS).write_bytes((checkpoint.folder / SECRETS).read_bytes())
     with pytest.raises(ReleaseOrderError, match="ahead of the 1 released"):
-        older.restore(plan, SGD)
+        older.restore(PLAN, SGD)
+    (checkpoint.folder / SECRETS).unlink()
+    with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
+        checkpoint.restore(PLAN, SGD)
 
 
-def test_a_damaged_state_is_refused_and_the_one_before_it_serves(tmp_path):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c")
-    for _ in range(5):
-        state = advance(plan, state, checkpoint)
-    checkpoint.close()
-    changed(checkpoint.folder, "UPDATE base SET document = replace(document, 'seed', 'sead') WHERE round = 4")
-    with pytest.raises(RunDirectoryError, match=r"run\.sqlite is damaged.*round 4 .* round 3 is used once"):
-        checkpoint.restore(plan, SGD)
-    changed(checkpoint.folder, "DELETE FROM base WHERE round = 4")
-    same(checkpoint.restore(plan, SGD)[0], state)
+def test_a_run_that_its_budget_ended_is_restored_without_its_secrets(tmp_path):
+    """They are forgotten with the last round that can follow; a crash may come before the run's last file."""
+    plan = small_plan(max_epsilon=PLAN.spent(1).epsilon * 1.01)
+    checkpoint, state = begun(plan, tmp_path / "c", rounds=4)
+    checkpoint.forget_secrets()
+    restored, _ = checkpoint.restore(plan, SGD)
+    same(restored, state)
+    assert restored.secrets is None
+    with pytest.raises(RunDirectoryError, match="missing or damaged"):  # where another epoch could follow
+        checkpoint.restore(PLAN, SGD)
+
+
+# what is not the run that began
 
 
 @pytest.mark.parametrize(
@@ -231,85 +255,159 @@ def test_a_damaged_state_is_refused_and_the_one_before_it_serves(tmp_path):
 )  # fmt: skip
 def test_a_record_that_no_run_wrote_is_refused(tmp_path, statement, match):
     plan = small_plan(clients=18, rounds_per_epoch=6)
-    checkpoint, state = begun(plan, tmp_path / "c")
-    for _ in range(4):
-        state = advance(plan, state, checkpoint)
+    checkpoint, _ = begun(plan, tmp_path / "c", rounds=4)
     checkpoint.close()
     changed(checkpoint.folder, statement)
     with pytest.raises(RunDirectoryError, match=match):
         checkpoint.restore(plan, SGD)
 
 
-def test_a_checkpoint_of_files_is_refused_by_its_format(tmp_path):
-    checkpoint, _ = begun(small_plan(), tmp_path / "c")
-    (checkpoint.folder / record.FILE).unlink()
-    (checkpoint.folder / "base-000000.npz").touch()
-    again = record.Record(checkpoint.folder)
-    with pytest.raises(RunDirectoryError, match=r"format 5 or older, .* this version reads format 6"):
-        again.bases()
+def test_a_damaged_state_is_refused_and_the_one_before_it_serves(tmp_path):
+    checkpoint, state = begun(PLAN, tmp_path / "c", rounds=5)
+    checkpoint.close()
+    changed(checkpoint.folder, "UPDATE base SET document = replace(document, 'seed', 'sead') WHERE round = 4")
+    with pytest.raises(RunDirectoryError, match=r"run\.sqlite is damaged.*round 4 .* round 3 is used once"):
+        checkpoint.restore(PLAN, SGD)
+    changed(checkpoint.folder, "DELETE FROM base WHERE round = 4")
+    same(checkpoint.restore(PLAN, SGD)[0], state)
 
 
-def test_lost_secrets_stop_the_run(tmp_path):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c")
-    advance(plan, state, checkpoint)
-    (checkpoint.folder / secret.FILE).unlink()
-    with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
-        checkpoint.restore(plan, SGD)
+def test_another_configuration_is_refused_by_the_name_of_the_field(tmp_path):
+    begun(PLAN, tmp_path / "c")
+    other = Checkpoint(tmp_path / "c", {**SETTINGS, "privacy.epsilon": 2.0})
+    with pytest.raises(
+        RunDirectoryError, match=r"privacy\.epsilon is 2\.0, but the run in .* began with 8\.0"
+    ):
+        other.restore(PLAN, SGD)
 
 
-def test_a_run_that_released_nothing_may_begin_anew(tmp_path):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c")
-    assert not checkpoint.has_released()
-    advance(plan, state, checkpoint)
-    assert checkpoint.has_released()
+def test_another_calculation_is_refused_with_both_values_but_for_rounding(tmp_path):
+    checkpoint, state = begun(PLAN, tmp_path / "c")
+    checkpoint = replace(checkpoint, calculated={"the L2 radius": 1.0}, every=1)
+    advance(PLAN, state, checkpoint)
+    with pytest.raises(RunDirectoryError, match=r"the L2 radius is 1\.5, .* began with 1\.0"):
+        replace(checkpoint, calculated={"the L2 radius": 1.5}).restore(PLAN, SGD)
+    now = replace(checkpoint, calculated={"the L2 radius": 1 + 1e-12})
+    now.restore(PLAN.with_noise_multiplier(1 + 1e-12), SGD)
+    with pytest.raises(RunDirectoryError, match=r"event of epoch 1 .*plier=1\.5.*plier=1\.0"):
+        now.restore(PLAN.with_noise_multiplier(1.5), SGD)
 
 
-def test_a_run_that_its_budget_ended_is_restored_without_its_secrets(tmp_path):
-    """They are forgotten with the last round that can follow; a crash may come before the run's last file."""
-    limit = small_plan().spent(1).epsilon * 1.01
-    plan = small_plan(max_epsilon=limit)
-    checkpoint, state = begun(plan, tmp_path / "c")
-    for _ in range(4):
-        state = advance(plan, state, checkpoint)
-    checkpoint.forget_secrets()
-    restored, _ = checkpoint.restore(plan, SGD)
-    same(restored, state)
-    assert restored.secrets is None
-    with pytest.raises(RunDirectoryError, match="missing or damaged"):  # where another epoch could follow
-        checkpoint.restore(small_plan(), SGD)
+OLD, NEW = {"fedmf": "0.1.0", "code": "aaaa"}, {"fedmf": "0.2.0", "code": "bbbb"}
 
 
-@pytest.mark.parametrize("form", [1, 2, 4])
-def test_an_epoch_that_began_with_other_normals_is_refused_and_at_its_boundary_it_goes_on(tmp_path, form):
-    """Rows drawn again in another form would be other noise than the releases hold."""
-    plan = small_plan()
-    for released in range(1, 8):
-        checkpoint, state = begun(plan, tmp_path / str(released), every=3)
-        for _ in range(released):
-            state = advance(plan, state, checkpoint)
+@pytest.mark.parametrize("before", [OLD, {}])
+def test_other_code_continues_only_where_it_is_allowed_and_is_bound_from_then_on(tmp_path, caplog, before):
+    checkpoint, state = begun(PLAN, tmp_path / "c")
+    checkpoint = replace(checkpoint, code=before, every=1)
+    advance(PLAN, state, checkpoint)
+    other = replace(checkpoint, code=NEW)
+    with pytest.raises(
+        RunDirectoryError, match=r"so far with code (aaaa|unknown) and fedmf .* code bbbb and fedmf 0\.2\.0"
+    ):
+        other.restore(PLAN, SGD)
+    state, _ = replace(other, allow_version_change=True).restore(PLAN, SGD)
+    assert "It continues nevertheless" in caplog.text
+    checkpoint.restore(PLAN, SGD)  # nothing has changed yet
+    other.rebase(state)
+    other.restore(PLAN, SGD)
+    with pytest.raises(RunDirectoryError, match="this is code"):
+        checkpoint.restore(PLAN, SGD)
+
+
+def computing_others(plan, family="banded_toeplitz"):
+    """Return the plan as another version would make it: other tables, whose errors and sensitivity are valid."""
+    epochs = design_run(family, plan.factorization.workloads).epochs
+    return replace(
+        plan, factorization=RunFactorization(tuple(replace(one, family="optimal") for one in epochs))
+    )
+
+
+@pytest.mark.parametrize("what", ["tables", "normals"])
+def test_within_an_epoch_other_tables_or_normals_are_refused_and_at_its_boundary_they_are_free(
+    tmp_path, what
+):
+    """Rows of two matrices have a larger sensitivity than either; rows drawn in another form would be other noise."""
+    other = computing_others(PLAN) if what == "tables" else PLAN
+    for rounds in range(1, 8):
+        checkpoint, state = begun(PLAN, tmp_path / str(rounds), 1 if what == "tables" else 3, rounds)
         checkpoint.close()
-        path = checkpoint.folder / secret.FILE
-        with np.load(path) as stored:
-            arrays = dict(stored)
-        about = json.loads(str(arrays["about"])) | {"normals": form}
-        np.savez(path, **arrays | {"about": np.array(json.dumps(about))})
+        if what == "normals":
+            replaced_in_secrets(checkpoint, normals=2)
+        elsewhere = replace(checkpoint, mechanisms=other.factorization.epochs)
         before = {file.name: file.read_bytes() for file in checkpoint.folder.iterdir()}
-        if released == 4:
-            same(checkpoint.restore(plan, SGD)[0], state)
+        if rounds == 4:
+            same(elsewhere.restore(other, SGD)[0], state)
             continue
-        with pytest.raises(RunDirectoryError, match=rf"epoch {released // 4 + 1} .* form {form}, and"):
-            checkpoint.restore(plan, SGD)
+        with pytest.raises(
+            RunDirectoryError, match=rf"epoch {rounds // 4 + 1} .*(form 2, and|larger sensitivity)"
+        ):
+            elsewhere.restore(other, SGD)
         assert {file.name: file.read_bytes() for file in checkpoint.folder.iterdir()} == before
 
 
-def test_a_lost_database_is_an_older_state_and_not_a_new_run(tmp_path):
-    plan = small_plan()
-    checkpoint, state = begun(plan, tmp_path / "c")
-    checkpoint.refuse_copy()  # nothing was released
-    advance(plan, state, checkpoint)
-    checkpoint.close()
-    checkpoint.record.path.unlink()
-    with pytest.raises(RunDirectoryError, match="this is an older state: 1 of its rounds were released"):
-        checkpoint.refuse_copy()
+def test_rows_of_two_matrices_in_one_epoch_have_a_larger_sensitivity_than_either():
+    first = design("independent", prefix_sum(64)).stream.materialize_noising()
+    second = design("optimal", prefix_sum(64)).stream.materialize_noising()
+    hybrid = max(
+        np.linalg.norm(np.linalg.inv(np.vstack([first[:cut], second[cut:]])), axis=0).max()
+        for cut in range(1, 64)
+    )
+    assert hybrid == pytest.approx(1.8527, abs=1e-3)
+    for one in (first, second):
+        assert np.linalg.norm(np.linalg.inv(one), axis=0).max() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("every", [1, 3, 100])
+@pytest.mark.parametrize("cut", [1, 3, 7])
+def test_an_epoch_continues_with_the_tables_it_began_with(tmp_path, every, cut, straight, caplog):
+    """Another version of the code computes others: kept tables are used, so that the releases are those of one run."""
+    checkpoint, _ = begun(PLAN, tmp_path / "c", every, cut)
+    kept = checkpoint.with_kept_tables(computing_others(PLAN, "blt"))
+    assert f"epoch {cut // 4 + 1} continues with the tables that it began with" in caplog.text
+    under_way, ended = (plan.factorization.epochs[cut // 4] for plan in (kept, PLAN))
+    assert under_way.fingerprint == ended.fingerprint
+    assert under_way.sensitivity == pytest.approx(ended.sensitivity, rel=1e-9)
+    np.testing.assert_allclose(under_way.per_round_error, ended.per_round_error, rtol=1e-9)
+    state, _ = replace(checkpoint, mechanisms=kept.factorization.epochs).restore(kept, SGD)
+    while state.round < 4 * (cut // 4 + 1):
+        state = advance(kept, state)
+        same(state, straight[state.round])
+
+
+@pytest.mark.parametrize(
+    "spoil", ["missing", "cut short", "other tables", "other epoch", "no tables of ours"]
+)
+def test_kept_tables_that_are_not_those_of_the_epoch_are_never_used(tmp_path, spoil, caplog):
+    checkpoint, _ = begun(PLAN, tmp_path / "c", 1, 2)
+    epoch, kept = checkpoint.record.tables()
+    stored = read_npz(kept)
+    spoiled = {
+        "missing": (epoch, b""),
+        "cut short": (epoch, kept[:100]),
+        "other tables": (epoch, packed(**stored | {"tables": stored["tables"] * np.float32(1.5)})),
+        "other epoch": (7, kept),
+        "no tables of ours": (epoch, b"tables"),
+    }
+    checkpoint.record.extend({}, spoiled[spoil])
+    for now, refused in ((PLAN, False), (computing_others(PLAN), True)):
+        found = checkpoint.with_kept_tables(now)
+        restoring = replace(checkpoint, mechanisms=found.factorization.epochs)
+        if refused:
+            with pytest.raises(RunDirectoryError, match="began with other tables"):
+                restoring.restore(found, SGD)
+        else:
+            restoring.restore(found, SGD)
+    assert "continues with" not in caplog.text
+
+
+def test_kept_tables_of_another_family_are_not_taken_and_where_none_are_known_none_are_kept(tmp_path):
+    """Both are made from one row of coefficients."""
+    plan, other = small_plan(family="sqrt_toeplitz"), small_plan(family="banded_toeplitz")
+    checkpoint, _ = begun(other, tmp_path / "c")
+    assert checkpoint.with_kept_tables(plan) is plan
+    (tmp_path / "d").mkdir()
+    without = Checkpoint(tmp_path / "d", SETTINGS)
+    without.begin(first_state(plan, np.zeros(50, "f4"), KEY))
+    assert without.record.tables()[1] == b""
+    same(without.restore(plan, SGD)[0], first_state(plan, np.zeros(50, "f4"), KEY))

@@ -1,9 +1,11 @@
+import time
 import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.linalg
+from hypothesis import given, strategies as st
 
 from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, ReleaseOrderError, SettingError
 from fedmf.mechanisms import RunFactorization, design, momentum, restarted
@@ -12,7 +14,7 @@ from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
 from fedmf.normals import STEP
 from plans import KEY, random_vector, small_plan
 from server.optimizer import Sgd
-from server.state import Secrets, apply_release, begin_epoch, first_state, make_release, secrets_at
+from server.state import Register, Secrets, apply_release, begin_epoch, first_state, make_release, secrets_at
 
 SGD = Sgd(1.0)
 
@@ -146,16 +148,12 @@ def test_keys_are_ratcheted_and_none_is_left_at_the_end():
     plan = small_plan()
     _, after_one = run(plan, 4)
     assert after_one.secrets == Secrets(1, KEY.ratchet(), None)
+    assert repr(after_one.secrets) == "Secrets(epoch=1, key=SecretKey(hidden))"
+    assert "secrets" not in repr(after_one)
     _, over = run(plan, 8)
     assert over.secrets is None
     with pytest.raises(ReleaseOrderError, match="all 8 rounds of this run are released: there is no noise"):
         make_release(plan, over, np.zeros(plan.rotation.padded), [])
-
-
-def test_a_state_never_shows_its_secrets():
-    state = start(small_plan())
-    assert "secrets" not in repr(state)
-    assert repr(state.secrets) == "Secrets(epoch=0, key=SecretKey(hidden))"
 
 
 def test_model_and_velocity_live_on_over_a_restart():
@@ -184,22 +182,6 @@ def test_second_release_of_a_client_is_refused_and_changes_nothing():
     assert once.register.spent == {"a", "b"}
 
 
-def test_next_epoch_frees_the_clients():
-    plan, zero = small_plan(rounds_per_epoch=1), np.zeros(64, "f4")
-    state = release(plan, SGD, start(plan), zero, ["a"])
-    state = release(plan, SGD, begin_epoch(plan, state), zero, ["a"])
-    assert state.round == 2
-
-
-def test_a_started_epoch_counts_whole():
-    plan = small_plan()
-    _, state = run(plan, 1)
-    assert len(state.ledger.entries) == 1
-    _, state = run(plan, 5)
-    assert len(state.ledger.entries) == 2
-    assert plan.spent_on(state.ledger) == plan.spent(2)
-
-
 def test_budget_stops_before_the_epoch_that_would_exceed_it():
     plan = small_plan()
     plan = replace(plan, privacy=replace(plan.privacy, max_epsilon=plan.spent(1).epsilon * 1.01))
@@ -209,21 +191,20 @@ def test_budget_stops_before_the_epoch_that_would_exceed_it():
     assert len(state.ledger.entries) == 1
 
 
-def test_an_unreleased_round_runs_again_with_the_same_noise_row():
-    plan, state = small_plan(), start(small_plan())
-    rows = [make_release(plan, state, np.zeros(64, "f4"), [])[0].noisy_sum for _ in "ab"]
-    np.testing.assert_array_equal(*rows)
-
-
 def test_old_noise_on_new_data_is_never_released():
     """Trap: the difference of two releases with one noise row is a client's update, to the last digit."""
     plan = small_plan(family="independent", dimension=20_000)
     state, update = start(plan), random_vector(plan.rotation.padded, 1.0)
     first, secrets = make_release(plan, state, update, ["a"])
     second, _ = make_release(plan, state, np.zeros_like(update), ["a"])
+    again, _ = make_release(plan, state, update, ["a"])  # an unreleased round runs again with the same row
+    np.testing.assert_array_equal(first.noisy_sum, again.noisy_sum)
     leak = first.noisy_sum - second.noisy_sum
     assert np.corrcoef(leak, plan.rotation.unrotate(update))[0, 1] > 0.9999
     after = apply_release(plan, SGD, state, first, secrets)
+    replayed = apply_release(plan, SGD, replace(state, secrets=None), first, None)
+    np.testing.assert_array_equal(after.model, replayed.model)
+    assert replayed.register == after.register
     with pytest.raises(ReleaseOrderError, match="round 1 cannot follow round 1"):
         apply_release(plan, SGD, after, second, secrets)
     third, _ = make_release(plan, after, np.zeros_like(update), [])
@@ -244,17 +225,6 @@ def test_secrets_are_found_again_from_an_older_copy(released):
         ]
         straight = make_release(plan, begin_epoch(plan, state), np.zeros(64, "f4"), [])[0]
         np.testing.assert_array_equal(again.noisy_sum, straight.noisy_sum)
-
-
-def test_a_release_is_replayed_without_secrets_and_only_in_its_turn():
-    plan, state = small_plan(), start(small_plan())
-    made, secrets = make_release(plan, state, random_vector(64, 1.0), ["a"])
-    straight = apply_release(plan, SGD, state, made, secrets)
-    replayed = apply_release(plan, SGD, replace(state, secrets=None), made, None)
-    np.testing.assert_array_equal(straight.model, replayed.model)
-    assert replayed.register == straight.register
-    with pytest.raises(ReleaseOrderError, match="round 1 cannot follow round 1"):
-        apply_release(plan, SGD, straight, made, secrets)
 
 
 @pytest.mark.parametrize("rotation", ["identity", "hadamard"])
@@ -281,14 +251,18 @@ def test_the_sum_stays_float64_until_the_noise_is_on(rotation):
 
 
 def test_an_epoch_begins_once_however_often_it_is_asked_to():
-    """A first round that is asked for again must not count a second epoch, nor a run that is over another one."""
+    """A first round that is asked for again must not count a second epoch, nor a run that is over another one.
+
+    An epoch that has begun counts whole, and frees the clients of the one before.
+    """
     plan = small_plan()
     state = first_state(plan, np.zeros(50, np.float32), KEY)
     for number in range(8):
         state = begin_epoch(plan, state)
         assert begin_epoch(plan, state) is state
         assert len(state.ledger.entries) == number // 4 + 1
-        state = release(plan, SGD, state, np.zeros(plan.rotation.padded, "f4"), [])
+        assert plan.spent_on(state.ledger) == plan.spent(number // 4 + 1)
+        state = release(plan, SGD, state, np.zeros(plan.rotation.padded, "f4"), [str(number % 4)])
     assert begin_epoch(plan, state) is state
 
 
@@ -307,3 +281,42 @@ def test_secrets_are_advanced_in_memory_of_their_own_and_leave_those_given_as_th
     assert [secrets.stream.step for secrets in found] == [3, 3]
     rows = len(given.stream.buffers) + 1
     assert peak < (2 * rows + 3) * 8 * dimension  # both results, and a row or two under way
+
+
+# the register of spent clients
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefghij"), max_size=4), max_size=8))
+def test_a_client_is_spent_once_whatever_the_history(history):
+    register, seen, values = Register(), [], []
+    for cohort in history:
+        if len(set(cohort)) < len(cohort) or set(cohort) & set(seen):
+            with pytest.raises(ParticipationError):
+                register.spend(cohort)
+        else:
+            register = register.spend(cohort)
+            seen += cohort
+        values.append((register, frozenset(seen)))
+    for value, spent in values:  # a refusal leaves the register as it was, and an older value stays valid
+        assert value.spent == spent
+        assert value == Register((spent,))
+
+
+def test_a_round_copies_few_of_those_who_were_heard_before():
+    register, copied, kept = Register(), 0, set()
+    for number in range(1024):
+        register = register.spend(str(10 * number + client) for client in range(10))
+        new = [each for each in register.heard if id(each) not in kept]
+        copied += sum(map(len, new))
+        kept = {id(each) for each in register.heard}
+        assert len(register.heard) <= number.bit_length() + 1
+    assert len(register.spent) == 10_240
+    assert copied <= 10_240 * 11
+
+
+def test_a_round_of_a_run_that_heard_a_million_is_fast():
+    register = Register((frozenset(map(str, range(10**6))),))
+    began = time.perf_counter()
+    for number in range(100):
+        register = register.spend([f"a:{number}"])
+    assert time.perf_counter() - began < 0.1

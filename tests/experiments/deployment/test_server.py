@@ -27,8 +27,8 @@ from fedmf.updates import wire
 from nodes import DATA, Nodes, context, key_of, network, playing, write_list
 from runs import composed, metrics, model, simulate, summary
 from server.cohort import Roster
+from server.exchange import node_report
 from server.members import ROSTER
-from server.messages import node_report
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 

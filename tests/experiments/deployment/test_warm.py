@@ -17,7 +17,7 @@ from experiments.engines.grid import call_app, set_identity
 from experiments.settings.reference import CONF
 from fedmf.errors import SettingError
 from nodes import Nodes, context
-from server.messages import node_report
+from server.exchange import node_report
 
 WARM = [sys.executable, "-m", "experiments.deployment.warm"]
 TASK = """

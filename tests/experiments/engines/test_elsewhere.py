@@ -21,11 +21,10 @@ from no_room import app_once, app_that_dies, refuse_room
 from plans import KEY
 from poison import PLAN, app_of, examples_of, fail, lose_device
 from runs import composed
-from server.app import make_server_app
 from server.cohort import SimulatedPopulation
 from server.optimizer import Sgd
 from server.state import first_state
-from server.strategy import FedMF
+from server.strategy import FedMF, make_server_app
 from tasks import joint, untagged
 
 pytestmark = pytest.mark.long

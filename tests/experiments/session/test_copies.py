@@ -142,7 +142,7 @@ def test_a_lost_mark_of_released_rounds_is_asked_for_and_written_again_once_acce
     said = refused(capsys, begun, *own, RESUME)
     assert f"{state} does not say how many of its rounds were released" in said
     door.resume(begun, accept_copy=True)
-    assert [path.read_text() for path in state.iterdir()] == ["8 over\n"]
+    assert [path.read_text() for path in state.iterdir()] == ["8\n"]
     assert len(metrics(begun)) == 8
 
 
@@ -164,7 +164,7 @@ def test_a_divergence_found_while_resuming_erases_the_key_and_no_round_follows(
         run(tmp_path / "r", *settings)
     assert list(tmp_path.rglob("secrets*"))
     ends(tmp_path / "r", capsys, *settings)
-    assert [path.read_text() for path in state.iterdir()] == ["1 over\n"]
+    assert [path.read_text() for path in state.iterdir()] == ["1\n"]
 
 
 def test_a_divergence_that_a_crash_hid_after_its_row_ends_the_run_as_well(

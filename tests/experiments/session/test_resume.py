@@ -29,7 +29,7 @@ def straight(tmp_path_factory):
     return run(tmp_path_factory.mktemp("straight") / "r", *SMALL)
 
 
-def interrupted(directory, *options, call="fsync", after=34):
+def interrupted(directory, *options, call="fsync", after=31):
     """Leave a run that crashed at the `after`-th call."""
     with pytest.MonkeyPatch.context() as patched:
         crash_at(patched, call, after)

@@ -11,8 +11,7 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from leaks import chain, contents, forms, in_files, in_message, leaked
 from runs import SMALL, composed, metrics, run
-from server import secret
-from server.checkpoint import Checkpoint
+from server.checkpoint import SECRETS, Checkpoint, read_secrets
 from server.cohort import cohort_indices
 from server.record import Record
 
@@ -78,8 +77,8 @@ def test_no_file_but_the_secret_one_holds_a_key(tmp_path, keys):
     """Arrays of .npz files included, text in them too, whatever its encoding."""
     cut(tmp_path / "r", *SMALL, "run.checkpoint_every=1", after=2)
     assert in_files(tmp_path / "r", keys) == {"secrets.npz": {"epoch 0"}}
-    digest = secret.read(tmp_path / "r/checkpoint").origin.digest  # of the clients
-    others = [path for path in (tmp_path / "r").rglob("*") if path.is_file() and path.name != secret.FILE]
+    digest = read_secrets(tmp_path / "r/checkpoint").origin.digest  # of the clients
+    others = [path for path in (tmp_path / "r").rglob("*") if path.is_file() and path.name != SECRETS]
     assert not any(digest.encode() in path.read_bytes() for path in others)
     run(tmp_path / "r", *SMALL, "run.checkpoint_every=1", "run.resume=true")
     assert in_files(tmp_path / "r", keys) == {}
