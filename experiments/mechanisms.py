@@ -24,7 +24,6 @@ from experiments.settings.factorization import WorkloadName, find_family, fit, r
 from experiments.settings.log import messages
 from experiments.settings.values import PRINTED, Output
 from fedmf.checks import check_at_least
-from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import (
     FAMILIES,
@@ -36,7 +35,7 @@ from fedmf.mechanisms import (
 )
 from fedmf.mechanisms.family import resolve
 from fedmf.mechanisms.streams.protocol import feed
-from fedmf.setting import setting
+from fedmf.setting import SCHEDULES, setting
 from server.files import packed, write_output
 
 MOST_EXPORTED = 4096  # rounds of an epoch; several epochs may have as many numbers together

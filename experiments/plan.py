@@ -46,14 +46,13 @@ from fedmf.accounting import (
 )
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.checks import check_at_least
-from fedmf.choices import ACCOUNTANTS, ADJACENCIES, ROTATIONS
 from fedmf.errors import ParticipationError
 from fedmf.mechanisms import design_run, prefix_sum
-from fedmf.outlook import about_run, misgivings, noise_of_run
+from fedmf.outlook import about_cost, misgivings, noise_of_run
 from fedmf.participation import Participation, rounds_that_fit
 from fedmf.plan import Compression, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed
-from fedmf.setting import REQUIRED, setting
+from fedmf.setting import ACCOUNTANTS, ADJACENCIES, REQUIRED, ROTATIONS, setting
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
 
@@ -177,16 +176,13 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
         )
     event = EpochEvent(noise, keep, ratio)
     document = _cost(privacy, event, settings.epochs, UNIT, orders=orders)
-    warnings = about_run(
+    warnings = about_cost(
         event,
         epsilon=document["epsilon"],
         delta=privacy.delta,
-        noise=None,
-        dimension=dimension,
         clients=clients,
         cohort_size=cohort_size,
         rounds_per_epoch=None if problems else rounds,
-        calibrate=None,
     )
     return document | {
         "uplink_bytes_per_client": dimension

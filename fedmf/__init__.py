@@ -21,13 +21,6 @@ if TYPE_CHECKING:  # the public names
         calibrate_noise_multiplier as calibrate_noise_multiplier,
         privacy_spent as privacy_spent,
     )
-    from fedmf.choices import (
-        ACCOUNTANTS as ACCOUNTANTS,
-        ADJACENCIES as ADJACENCIES,
-        ROTATIONS as ROTATIONS,
-        VALUE_TYPES as VALUE_TYPES,
-    )
-    from fedmf.conduct import Conduct as Conduct, write_statement as write_statement
     from fedmf.counting import continual_counter as continual_counter, online_learner as online_learner
     from fedmf.errors import (
         DataError as DataError,
@@ -55,7 +48,13 @@ if TYPE_CHECKING:  # the public names
     from fedmf.participation import Participation as Participation, rounds_that_fit as rounds_that_fit
     from fedmf.plan import Plan as Plan, PrivacyTarget as PrivacyTarget, make_plan as make_plan
     from fedmf.randomness import PublicSeed as PublicSeed, SecretKey as SecretKey
-    from fedmf.statement import Statement as Statement
+    from fedmf.setting import (
+        ACCOUNTANTS as ACCOUNTANTS,
+        ADJACENCIES as ADJACENCIES,
+        ROTATIONS as ROTATIONS,
+        VALUE_TYPES as VALUE_TYPES,
+    )
+    from fedmf.statement import Conduct as Conduct, Statement as Statement, write_statement as write_statement
     from fedmf.updates.client_plan import (
         ClientPlan as ClientPlan,
         Compression as Compression,

@@ -1,13 +1,15 @@
-"""Small named checks: each names the argument, its value and what would be right."""
+"""Small named checks: each names the argument, its value and what would be right. And how a number is written in a sentence."""
 
 import math
 from collections.abc import Collection
+from decimal import ROUND_CEILING, Context, Decimal
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
 from fedmf.errors import SettingError
 
+DIGITS = 4  # of epsilon, wherever a person reads it
 LEAST_BEGINNING = 3  # letters that make the beginning of a choice stand for it
 
 
@@ -78,3 +80,28 @@ def meant(value: str, choices: Collection[str]) -> str:
     begun = [choice for choice in choices if len(typed) >= LEAST_BEGINNING and choice.startswith(typed)]
     near = begun or get_close_matches(typed, choices, n=1)
     return f"; did you mean {near[0]}?" if near else "."
+
+
+def rounded_up(value: float, digits: int = DIGITS) -> str:
+    """Return the smallest number of `digits` significant digits that is at least `value` >= 0, as text.
+
+    Epsilon and delta are bounds, and a bound is never rounded down.
+
+    >>> rounded_up(5.7164028), rounded_up(8.0), rounded_up(12345.6), rounded_up(0.0), rounded_up(float("inf"))
+    ('5.717', '8', '12350', '0', 'inf')
+    >>> rounded_up(1 / 1437**1.2, 3), rounded_up(1e-5)
+    ('0.000163', '1e-05')
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    number = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(repr(float(value))))
+    return f"{float(number):.{max(digits, number.adjusted() + 1)}g}"
+
+
+def counted(number: int, noun: str = "epoch") -> str:
+    """Return a number and what it counts.
+
+    >>> counted(1), counted(2)
+    ('1 epoch', '2 epochs')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

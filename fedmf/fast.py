@@ -9,28 +9,14 @@ four contiguous quarters and write them interleaved, so that after the last all 
 pass has a stride. The bits above follow in place, in radix-4 stages blocked at 2^16 while these fit the second level.
 """
 
-import math
 from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from fedmf.normals import (
-    LAYER,
-    LN2_HIGH,
-    LN2_LOW,
-    LOG2E,
-    LOW28,
-    ONE,
-    ROUND,
-    S8,
-    S28,
-    STEP,
-    TAYLOR,
-    TRY,
-    WORD,
-)
+from fedmf import normals
+from fedmf.normals import LAYER, STEP, TRY
 
 Words = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
@@ -40,6 +26,11 @@ Reals = npt.NDArray[Any]  # float32 or float64; all of one call are of one type
 _BLOCK, _PANEL = 1 << 10, 1 << 16
 _compiled = numba.njit(cache=True, error_model="numpy")
 _inlined = numba.njit(cache=True, error_model="numpy", inline="always")
+
+# numba's cache is for this file as it is: another arithmetic in `fedmf.normals` is another FORM, to be written here too.
+assert normals.FORM == 3
+_candidate, _signed = _inlined(normals.candidate), _inlined(normals.signed)
+_chance, _exp_minus = _inlined(normals.chance), _inlined(normals.exp_minus)
 
 
 @_compiled
@@ -72,10 +63,9 @@ def settle_open(
             place, rest = _candidate(words[i], places[layer])
             is_good = rest >= reject[layer]
             if is_good and place >= inner[layer]:
-                height = np.float64(more[1]) + (np.float64(more[2]) + 0.5) * WORD
-                height = (np.float64(more[0]) + height * WORD) * WORD
-                x = (np.float64(place >> ONE) + 0.5) * STEP
-                is_good = foot[layer] + rise[layer] * height < _exp_minus(0.5 * (x * x))
+                x = _signed(place) * STEP
+                height = foot[layer] + rise[layer] * _chance(more[0], more[1], more[2])
+                is_good = height < _exp_minus(0.5 * (x * x))
             if is_good:
                 out[i] = _signed(place)
             else:
@@ -85,30 +75,6 @@ def settle_open(
         at += TRY * count
         count = still
     return count
-
-
-@_inlined
-def _candidate(word, count):  # type: ignore[no-untyped-def]
-    bits = word >> S8
-    low = (bits & LOW28) * (count & LOW28)
-    middle = (bits >> S28) * (count & LOW28) + (bits & LOW28) * (count >> S28) + (low >> S28)
-    return (bits >> S28) * (count >> S28) + (middle >> S28), ((middle & LOW28) << S28) | (low & LOW28)
-
-
-@_inlined
-def _signed(place):  # type: ignore[no-untyped-def]
-    size = np.float64(np.int64(place >> ONE)) + 0.5
-    return -size if place & ONE else size
-
-
-@_inlined
-def _exp_minus(t):  # type: ignore[no-untyped-def]
-    k = t * -LOG2E + ROUND - ROUND
-    r = (-t - k * LN2_HIGH) - k * LN2_LOW
-    value = r * TAYLOR[0] + TAYLOR[1]
-    for coefficient in TAYLOR[2:]:
-        value = value * r + coefficient
-    return math.ldexp(value, int(k))
 
 
 @_compiled

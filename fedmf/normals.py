@@ -30,6 +30,7 @@ import decimal
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -109,8 +110,9 @@ def fill_normals(words: Words, out: Reals, draw: Callable[[int], Words]) -> None
 
 def take_at_once(words: Words, out: Reals, left: Indices, places: Words, inner: Words, reject: Words) -> int:
     """Write the number of every word into `out`; return how many of them are not valid yet, with their places in `left`."""
-    place, rest, layer = _candidates(words, places)
-    out[:] = _signed(place)
+    layer = (words & LAYER).astype(np.intp)
+    place, rest = candidate(words, places[layer])
+    out[:] = signed(place)
     is_open = np.flatnonzero((place >= inner[layer]) | (rest < reject[layer]))
     left[: len(is_open)] = is_open
     return len(is_open)
@@ -129,13 +131,15 @@ def settle_open(
     while 0 < TRY * count <= len(spare) - at:
         more = spare[at : at + TRY * count].reshape(count, TRY)
         at += TRY * count
-        place, rest, layer = _candidates(words[left[:count]], places)
-        x = ((place >> ONE).astype(np.float64) + 0.5) * STEP
-        height = more[:, 1].astype(np.float64) + (more[:, 2].astype(np.float64) + 0.5) * WORD
-        height = (more[:, 0].astype(np.float64) + height * WORD) * WORD
-        is_good = (place < inner[layer]) | (foot[layer] + rise[layer] * height < exp_minus(0.5 * (x * x)))
+        open_words = words[left[:count]]
+        layer = (open_words & LAYER).astype(np.intp)
+        place, rest = candidate(open_words, places[layer])
+        number = signed(place)
+        x = number * STEP
+        height = foot[layer] + rise[layer] * chance(more[:, 0], more[:, 1], more[:, 2])
+        is_good = (place < inner[layer]) | (height < exp_minus(0.5 * (x * x)))
         is_good &= rest >= reject[layer]
-        out[left[:count][is_good]] = _signed(place[is_good])
+        out[left[:count][is_good]] = number[is_good]
         still, following = left[:count][~is_good], more[~is_good, 3]
         keeps = (rest < reject[layer])[~is_good]
         words[still] = np.where(keeps, following & ~LAYER | words[still] & LAYER, following)
@@ -144,27 +148,34 @@ def settle_open(
     return count
 
 
-def exp_minus(t: Reals) -> Reals:
-    """Return exp(-t) for 0 <= t <= 98, (n,) float64: relative error below 2^-50 for t as it is given."""
+# What follows takes numbers as well as arrays of them: `fedmf.fast` compiles it.
+
+
+def exp_minus(t: Any) -> Any:
+    """Return exp(-t) for 0 <= t <= 98, float64: relative error below 2^-50 for t as it is given."""
     k = t * -LOG2E + ROUND - ROUND
     r = (-t - k * LN2_HIGH) - k * LN2_LOW
     value = r * TAYLOR[0] + TAYLOR[1]
     for coefficient in TAYLOR[2:]:
         value = value * r + coefficient
-    return np.asarray(np.ldexp(value, k.astype(np.int32)))
+    return np.ldexp(value, np.int32(k))
 
 
-def _candidates(words: Words, places: Words) -> tuple[Words, Words, npt.NDArray[np.intp]]:
-    """Return place (its lowest bit is the sign), remainder and layer: the upper 56 bits times the layer's places."""
-    layer = (words & LAYER).astype(np.intp)
-    bits, count = words >> S8, places[layer]
+def candidate(word: Any, count: Any) -> tuple[Any, Any]:
+    """Return place (its lowest bit is the sign) and remainder: the upper 56 bits of `word` times a layer's places."""
+    bits = word >> S8
     low = (bits & LOW28) * (count & LOW28)
     middle = (bits >> S28) * (count & LOW28) + (bits & LOW28) * (count >> S28) + (low >> S28)
-    place = (bits >> S28) * (count >> S28) + (middle >> S28)
-    return place, ((middle & LOW28) << S28) | (low & LOW28), layer
+    return (bits >> S28) * (count >> S28) + (middle >> S28), ((middle & LOW28) << S28) | (low & LOW28)
 
 
-def _signed(place: Words) -> Reals:
+def signed(place: Any) -> Any:
     """Return m + 1/2 for place 2 m, and -(m + 1/2) for place 2 m + 1."""
-    size = (place >> ONE).astype(np.float64) + 0.5
-    return np.where(place & ONE, -size, size)
+    size = np.float64(np.int64(place >> ONE)) + 0.5
+    return size - 2 * size * (place & ONE)
+
+
+def chance(first: Any, second: Any, third: Any) -> Any:
+    """Return a height in [0, 1) from 192 bits, three words."""
+    low = np.float64(second) + (np.float64(third) + 0.5) * WORD
+    return (np.float64(first) + low * WORD) * WORD

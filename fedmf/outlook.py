@@ -9,7 +9,6 @@ an epoch leaves 28 of 100 clients unasked, at the same epsilon as if it asked th
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fedmf.accounting import EpochEvent, delta_warning, epsilon_warning, mean_noise_std
@@ -29,56 +28,38 @@ def misgivings(plan: "Plan") -> tuple[str, ...]:
 
     These are warnings, not errors: a run without any may fail nevertheless.
     """
-    who, target = plan.participation, plan.privacy.epsilon
-    return about_run(
+    who = plan.participation
+    noise = about_noise(
+        noise_of_run(plan),
+        dimension=plan.dimension,
+        calibrated=plan.privacy.epsilon is not None,
+        cut_short=plan.affordable_epochs < who.epochs,
+        rare_masks=lambda: masks_add_noise(plan),
+    )
+    others = about_cost(
         plan.epoch_event,
         epsilon=plan.spent(plan.affordable_epochs).epsilon,
         delta=plan.privacy.delta,
-        noise=noise_of_run(plan),
-        dimension=plan.dimension,
         clients=who.clients,
         cohort_size=who.cohort_size,
         rounds_per_epoch=who.rounds_per_epoch,
-        calibrate=None if target is None else partial(_calibrated_at, plan, target),
-        cut_short=plan.affordable_epochs < who.epochs,
     )
+    return others if noise is None else (noise, *others)
 
 
-def _calibrated_at(plan: "Plan", epsilon: float, keep_probability: float) -> float:
-    """Return the noise multiplier that `epsilon` needs at another keep probability."""
-    compression = replace(plan.compression, keep_probability=keep_probability)
-    return replace(plan, compression=compression).calibrated(epsilon, precision=0.0).noise_multiplier
-
-
-def about_run(
+def about_cost(
     event: EpochEvent,
     *,
     epsilon: float,
     delta: float,
-    noise: float | None,
-    dimension: int | None,
     clients: int | None,
     cohort_size: int | None,
     rounds_per_epoch: int | None,
-    calibrate: Callable[[float], float] | None,
-    cut_short: bool = False,
 ) -> tuple[str, ...]:
-    """Return the warnings about a run of epochs like `event` that costs `epsilon`; None is what is not known.
-
-    `noise`: its `noise_over_signal`. `calibrate` as in `masks_add_noise`, None where the noise follows from no epsilon.
-    """
+    """Return the warnings about a run of epochs like `event` that costs `epsilon`; None is what is not known."""
     is_private = event.noise_multiplier > 0
     found = (
         epsilon_warning(epsilon) if is_private else None,
-        None
-        if noise is None
-        else about_noise(
-            noise,
-            dimension=dimension,
-            calibrated=calibrate is not None,
-            cut_short=cut_short,
-            rare_masks=lambda: calibrate is not None and masks_add_noise(event, calibrate),
-        ),
         delta_warning(delta, clients) if is_private and clients is not None else None,
         None
         if clients is None or cohort_size is None or rounds_per_epoch is None
@@ -89,26 +70,9 @@ def about_run(
 
 
 def noise_of_run(plan: "Plan") -> float:
-    """Return `noise_over_signal` after the last round that max_epsilon lets begin; 0 where none may."""
-    last = plan.affordable_epochs * plan.participation.rounds_per_epoch - 1
-    if last < 0 or plan.noise_multiplier == 0:
-        return 0.0
-    mean_noise = mean_noise_std(
-        plan.noise_multiplier,
-        keep_probability=plan.compression.keep_probability,
-        cohort_size=plan.participation.cohort_size,
-    )
-    assert plan.counted_radius is not None  # make_plan refuses noise without an L2 bound
-    assert plan.bounds.radius is not None
-    return noise_over_signal(
-        mean_noise=mean_noise * plan.counted_radius / plan.bounds.radius,
-        error=float(plan.factorization.per_round_error[last]),
-        reach=float(plan.factorization.per_round_reach[last]),
-    )
+    """Return `noise_over_signal` after the last round that max_epsilon lets begin; 0 where none may.
 
-
-def noise_over_signal(*, mean_noise: float, error: float, reach: float) -> float:
-    """Return how large the noise in a model is along any one direction over the most that its signal can be.
+    That is how large the noise in the model is along any one direction over the most that its signal can be.
 
     With a the row of the workload that belongs to a round (what the model holds of each round so far, by momentum and
     schedule; all 1 for plain SGD) the model is its start plus learning rate times (a X + noise), where X_t is the mean
@@ -127,11 +91,24 @@ def noise_over_signal(*, mean_noise: float, error: float, reach: float) -> float
     model is not linear in its parameters and stands less noise, all the less the more it has; the masks' own error; and
     learning rates that suit neither.
     """
-    return mean_noise * error / reach
+    last = plan.affordable_epochs * plan.participation.rounds_per_epoch - 1
+    if last < 0 or plan.noise_multiplier == 0:
+        return 0.0
+    mean_noise = mean_noise_std(
+        plan.noise_multiplier,
+        keep_probability=plan.compression.keep_probability,
+        cohort_size=plan.participation.cohort_size,
+    )
+    assert plan.counted_radius is not None  # make_plan refuses noise without an L2 bound
+    assert plan.bounds.radius is not None
+    mean_noise *= plan.counted_radius / plan.bounds.radius
+    return float(
+        mean_noise * plan.factorization.per_round_error[last] / plan.factorization.per_round_reach[last]
+    )
 
 
 def is_too_much_noise(ratio: float, dimension: int | None) -> bool:
-    """Say whether runs with this `noise_over_signal` ended near chance; `dimension` None: as of a small model.
+    """Return whether runs with this `noise_over_signal` ended near chance; `dimension` None: as of a small model.
 
     >>> is_too_much_noise(0.06, 650), is_too_much_noise(0.03, 650), is_too_much_noise(0.03, 300_000)
     (True, False, True)
@@ -176,15 +153,17 @@ def about_noise(
     )
 
 
-def masks_add_noise(event: EpochEvent, calibrate: Callable[[float], float]) -> bool:
-    """Return whether ten times as many coordinates would leave a tenth less noise on the mean, at the same epsilon.
-
-    `calibrate` returns the noise multiplier that this epsilon needs at another keep probability.
-    """
-    if event.keep_probability == 1:
+def masks_add_noise(plan: "Plan") -> bool:
+    """Return whether ten times as many coordinates would leave a tenth less noise on the mean, at the same target epsilon."""
+    event, target = plan.epoch_event, plan.privacy.epsilon
+    if target is None or event.keep_probability == 1:
         return False
     more = min(1.0, 10 * event.keep_probability)
-    return calibrate(more) / more < 0.9 * event.effective_noise_multiplier
+    other = replace(plan, compression=replace(plan.compression, keep_probability=more))
+    return (
+        other.calibrated(target, precision=0.0).noise_multiplier / more
+        < 0.9 * event.effective_noise_multiplier
+    )
 
 
 def about_unasked(clients: int, *, cohort_size: int, rounds_per_epoch: int) -> str | None:

@@ -3,24 +3,43 @@
 The privacy theorem covers one participation per client and epoch (docs/theory.md, section 1). The schedule
 gives at most one; the register refuses a second one at the moment of release, whatever path led there
 (retry, resume, duplicate).
+
+The order of many clients is a keyed pseudo-random permutation of 0 .. size-1, evaluated where it is needed and nowhere
+else: an alternating Feistel network with modular addition (Black and Rogaway, "Ciphers with arbitrary finite domains",
+CT-RSA 2002). With a = ceil(sqrt(size)) and b = ceil(size / a) a number is x = a r + l, l below a, r below b; in turn
+
+    l <- l + F_i(r) mod a,        r <- r + F_i(l) mod b,
+
+each of which can be undone, so that the whole is a permutation of 0 .. a b - 1 whatever F is. F_i(v) is the first half of
+the AES-256 block of (i, v), 64 bits: taken mod a it is uniform to a / 2^64. Where an image is beyond `size` the network is
+applied again until it is not (cycle walking), which makes it one of 0 .. size-1: fewer than a of the a b numbers are
+beyond, so that one in sqrt(size) is walked on.
 """
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Self, overload
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedmf.checks import check_at_least
 from fedmf.errors import ParticipationError, SettingError
-from fedmf.permutation import Permutation
 from fedmf.randomness import PublicSeed
+
+Indices = npt.NDArray[np.int64]
 
 SHUFFLED = 2**16
 """Up to so many clients an epoch's arrangement is a shuffle, exactly uniform and made in a millisecond."""
+
+NETWORK_STEPS = 24
+"""Four make it a permutation that few queries cannot tell from a uniform one (Luby and Rackoff 1988); over all of a small
+domain more are needed, and tests/fedmf/test_participation.py looks at those."""
+
+MOST = 2**62  # numbers to permute: sums of two halves, and a b, stay far below 2^63
 
 
 def rounds_that_fit(clients: int, cohort_size: int, rounds_per_epoch: int | None = None) -> int:
@@ -122,61 +141,62 @@ class Participation:
         return (rounds - part.first * self.rounds_per_epoch) / (part.epochs * self.rounds_per_epoch)
 
 
-@dataclass(frozen=True)
-class Cohorts(Sequence[npt.NDArray[np.int64]]):
-    """The disjoint cohorts of one epoch, each drawn when it is asked for: O(cohort) work and memory a round.
+def draw_cohort(clients: int, cohort_size: int, *, epoch: int, step: int, seed: PublicSeed) -> Indices:
+    """Return the indices of the clients of round `step` (0-based) of `epoch`, (n,) int64, as a fresh array.
 
-    Cohort t holds the images of n t .. n t + n - 1 under a permutation of all clients that the public seed and the epoch
-    name: a shuffle up to `SHUFFLED` clients, beyond them `fedmf.permutation`. Anyone who knows the seed can redo it: no
-    amplification by sampling is claimed, and privacy needs of it only that a client is in at most one cohort of an epoch.
-    """
+    The images of n t .. n t + n - 1 under a permutation of all clients that the public seed and the epoch name, so that the
+    cohorts of an epoch are disjoint; O(cohort) work and memory. Up to `SHUFFLED` clients it is a shuffle, beyond them
+    `permuted`. Anyone who knows the seed can redo it: no amplification by sampling is claimed.
 
-    clients: int
-    cohort_size: int
-    rounds: int
-    epoch: int
-    seed: PublicSeed
-
-    def __post_init__(self) -> None:
-        rounds_that_fit(self.clients, self.cohort_size, self.rounds)
-
-    def __len__(self) -> int:
-        """Return the number of rounds of the epoch."""
-        return self.rounds
-
-    @overload
-    def __getitem__(self, index: int) -> npt.NDArray[np.int64]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[npt.NDArray[np.int64]]: ...
-    def __getitem__(self, index: int | slice) -> npt.NDArray[np.int64] | list[npt.NDArray[np.int64]]:
-        """Return the clients of a round (0-based), (n,) int64, as a fresh array; a list of several rounds' for a slice."""
-        if isinstance(index, slice):
-            return [self[step] for step in range(*index.indices(self.rounds))]
-        first = range(self.rounds)[index] * self.cohort_size
-        places = np.arange(first, first + self.cohort_size)
-        if self.clients <= SHUFFLED:
-            return _shuffled(self.clients, self.epoch, self.seed)[places]
-        return Permutation(self.clients, self.seed.digest("order of clients", self.epoch))(places)
-
-
-@lru_cache(maxsize=2)  # every round of an epoch asks for the same ones
-def epoch_cohorts(
-    clients: int, cohort_size: int, rounds_per_epoch: int, *, epoch: int, seed: PublicSeed
-) -> Cohorts:
-    """Return the disjoint cohorts of `epoch` (0-based) as client indices: `rounds_per_epoch` of `cohort_size`.
-
-    Raises `ParticipationError` where they do not fit.
-
-    >>> cohorts = epoch_cohorts(10**9, 3, 10**6, epoch=0, seed=PublicSeed(1))
-    >>> cohorts[999_999].tolist()
+    >>> draw_cohort(10**9, 3, epoch=0, step=999_999, seed=PublicSeed(1)).tolist()
     [566610623, 606087478, 939581624]
     """
-    return Cohorts(clients, cohort_size, rounds_per_epoch, epoch, seed)
+    places = np.arange(step * cohort_size, (step + 1) * cohort_size)
+    assert 0 <= places[0] <= places[-1] < clients, "a round beyond the epoch"
+    if clients <= SHUFFLED:
+        return _shuffled(clients, epoch, seed)[places]
+    return permuted(places, clients, seed.digest("order of clients", epoch))
 
 
 @lru_cache(maxsize=2)  # every round of an epoch asks for the same one
-def _shuffled(clients: int, epoch: int, seed: PublicSeed) -> npt.NDArray[np.int64]:
+def _shuffled(clients: int, epoch: int, seed: PublicSeed) -> Indices:
     """Return all clients in a uniformly random order, (clients,) int64, read-only."""
     order = seed.generator("cohorts", epoch).permutation(clients)
     order.setflags(write=False)
     return order
+
+
+def permuted(numbers: Indices, size: int, key: bytes) -> Indices:
+    """Return the images of `numbers`, (n,) int64, under the permutation of 0 .. size-1 that a key of 32 bytes names; O(n).
+
+    >>> sorted(permuted(np.arange(10), 10, bytes(range(32))).tolist())
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+    assert 1 <= size <= MOST
+    assert not numbers.size or 0 <= numbers.min() <= numbers.max() < size
+    images = _network(np.asarray(numbers, np.int64), size, key)
+    while (beyond := np.flatnonzero(images >= size)).size:
+        images[beyond] = _network(images[beyond], size, key)
+    return images
+
+
+def _network(numbers: Indices, size: int, key: bytes) -> Indices:
+    """Return the images of `numbers` under the permutation of 0 .. a b - 1."""
+    a = math.isqrt(size - 1) + 1
+    b = -(-size // a)
+    right, left = np.divmod(numbers, a)
+    # Blocks on their own are what a round function is: nothing is encrypted, so nothing repeats that must not.
+    cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
+
+    def function(step: int, values: Indices, modulus: int) -> Indices:
+        """Return F_step of `values`, each from 0 .. modulus-1."""
+        blocks = np.empty((len(values), 2), "<u8")
+        blocks[:, 0], blocks[:, 1] = step, values
+        words = np.frombuffer(cipher.update(blocks.tobytes()), "<u8")[::2]
+        return (words % np.uint64(modulus)).astype(np.int64)
+
+    for step in range(0, NETWORK_STEPS, 2):
+        left = (left + function(step, right, a)) % a
+        right = (right + function(step + 1, left, b)) % b
+    images: Indices = a * right + left
+    return images

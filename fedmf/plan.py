@@ -4,7 +4,7 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 from fedmf.accounting import (
     EpochEvent,
@@ -18,18 +18,20 @@ from fedmf.accounting import (
 from fedmf.accounting.caveats import LARGEST
 from fedmf.accounting.floating_point import MOST, check_price
 from fedmf.checks import (
+    check_at_least,
     check_choice,
     check_non_negative,
     check_open_unit,
     check_positive,
+    counted,
+    rounded_up,
 )
-from fedmf.choices import ACCOUNTANTS, ADJACENCIES, GEOMETRIES
-from fedmf.errors import SettingError
+from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization, followed_by, restarted
 from fedmf.participation import Participation
 from fedmf.randomness import PublicSeed
-from fedmf.setting import REQUIRED, setting
+from fedmf.setting import ACCOUNTANTS, ADJACENCIES, GEOMETRIES, REQUIRED, setting
 from fedmf.updates.client_plan import ClientPlan, Compression, make_bounds, make_client_plan
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.wire import Bounds, value_bytes
@@ -222,47 +224,84 @@ class Plan:
 
     def spent(self, epochs: int | None = None) -> PrivacySpent:
         """Return what `epochs` started epochs cost (all planned ones if None)."""
-        return privacy_spent(
-            self.epoch_event,
-            self.participation.epochs if epochs is None else epochs,
-            delta=self.privacy.delta,
-            adjacency=self.privacy.adjacency,
-            accountant=self.privacy.accountant,
-            precision=self.precision,
-        )
+        number = self.participation.epochs if epochs is None else epochs
+        return privacy_spent(self.epoch_event, number, **self._terms)
 
     def spent_on(self, ledger: Ledger) -> PrivacySpent:
         """Return what the epochs in `ledger` cost, whatever this plan would have recorded."""
         others = [entry for entry in ledger.entries if not entry.agrees_with(self.epoch_event)]
         least = min((entry.noise_multiplier for entry in others), default=self.noise_multiplier)
         plan = self if least >= self.noise_multiplier else self.with_noise_multiplier(least)
-        return ledger.spent(
-            delta=self.privacy.delta,
-            adjacency=self.privacy.adjacency,
-            accountant=self.privacy.accountant,
-            precision=plan.precision,
-        )
+        return ledger.spent(**plan._terms)
+
+    @property
+    def _terms(self) -> dict[str, Any]:
+        """What `privacy_spent` is asked besides events and epochs."""
+        privacy = self.privacy
+        return {
+            "delta": privacy.delta,
+            "adjacency": privacy.adjacency,
+            "accountant": privacy.accountant,
+            "precision": self.precision,
+        }
+
+    def next_event(self, ledger: Ledger) -> EpochEvent:
+        """Return the event of an epoch that begins now.
+
+        An event that differs from the last one's by rounding only is that one, so that a resume on another machine
+        leaves the epochs equal, as the tight accountant needs.
+        """
+        last = ledger.entries[-1:]
+        return last[0] if last and last[0].agrees_with(self.epoch_event) else self.epoch_event
 
     def start_epoch(self, ledger: Ledger) -> Ledger:
-        """Return the ledger with one more started epoch.
+        """Return the ledger with one more started epoch, `next_event`.
 
-        An event that differs from the last one's by rounding only is recorded as that one, so that a resume on another
-        machine leaves the epochs equal, as the tight accountant needs. Raises `PrivacyBudgetExhausted` if it would
-        exceed max_epsilon.
+        Raises `PrivacyBudgetExhausted` if it would exceed max_epsilon.
         """
-        event = self.epoch_event
-        if ledger.entries and ledger.entries[-1].agrees_with(event):
-            event = ledger.entries[-1]
+        event = self.next_event(ledger)
         if self.privacy.max_epsilon is not None:
-            ledger.check_next(
-                event,
-                self.privacy.max_epsilon,
-                delta=self.privacy.delta,
-                adjacency=self.privacy.adjacency,
-                accountant=self.privacy.accountant,
-                precision=self.precision,
-            )
+            ledger.check_next(event, self.privacy.max_epsilon, **self._terms)
         return ledger.record(event)
+
+    def spent_with(self, ledger: Ledger, epochs: int) -> PrivacySpent:
+        """Return what the epochs in `ledger` and `epochs` more of this plan's cost together.
+
+        What finite precision costs is that of the plan's epochs: ask the plan that holds all of them (`extended`).
+        """
+        check_at_least("epochs", epochs, 0)
+        return self.spent_on(Ledger((*ledger.entries, *[self.next_event(ledger)] * epochs)))
+
+    def check_extension(self, ledger: Ledger, epochs: int) -> PrivacySpent:
+        """Return what `spent_with` does, if that is allowed: within max_epsilon, or without one within the target epsilon.
+
+        All epochs of an extended run are equal events. Whether and when further ones are added may follow from
+        everything that was released: an epoch that is not run costs nothing, one that is run costs its event whatever
+        came before, so that a procedure which under no outcome runs more than M epochs costs at most what M epochs do.
+        That is adaptive composition with bounds that are fixed beforehand, under which Renyi divergences add up
+        (Mironov 2017, Proposition 1), Gaussians add in mu^2 (Dong, Roth, Su 2022, Theorem 4), and the quadratic
+        variation of docs/theory.md is bounded. A limit that is fixed before the first round is a privacy
+        filter (Feldman and Zrnic 2021; Lecuyer 2021; Whitehouse et al. 2023). Where a limit is raised because of what
+        was seen, the number is that of procedures which stop at the raised limit; docs/privacy.md, section 2.
+
+        A run without noise costs no more by being longer. Raises `PrivacyBudgetExhausted` with the new epsilon
+        otherwise, also for a run of a given noise multiplier without a limit.
+        """
+        after, limit = self.spent_with(ledger, epochs), self.privacy
+        if self.noise_multiplier == 0:
+            return after
+        named, most = (
+            ("epsilon", limit.epsilon) if limit.max_epsilon is None else ("max_epsilon", limit.max_epsilon)
+        )
+        if most is not None and after.epsilon <= most:
+            return after
+        before, new = (rounded_up(spent.epsilon) for spent in (self.spent_on(ledger), after))
+        why = "to which no limit was set" if most is None else f"above {named}={most:g}"
+        raise PrivacyBudgetExhausted(
+            f"{counted(epochs, 'more epoch')} would bring epsilon from {before} to {new} at "
+            f"delta={rounded_up(after.delta)} (one client, {after.adjacency}), {why}; none is started. "
+            f"If those whose data it is may be told that, allow it with max_epsilon={new}."
+        )
 
     @property
     def affordable_epochs(self) -> int:
@@ -291,13 +330,10 @@ class Plan:
         """Return the plan with the least noise that all planned epochs cost at most `epsilon` with."""
         noise_multiplier = calibrate_noise_multiplier(
             epsilon=epsilon,
-            delta=self.privacy.delta,
             keep_probability=self.compression.keep_probability,
             linf_over_l2=self.linf_over_l2,
             epochs=self.participation.epochs,
-            adjacency=self.privacy.adjacency,
-            accountant=self.privacy.accountant,
-            precision=precision,
+            **self._terms | {"precision": precision},
         )
         return self.with_noise_multiplier(noise_multiplier)
 

@@ -2,12 +2,20 @@
 
     cohort_size: int = setting(64, "n, clients of a round")
 
-What reads settings for people (`--help`, the site) finds the meaning in the field's metadata.
+What reads settings for people (`--help`, the site) finds the meaning in the field's metadata. The lists of choices of the
+library are here, where schemas can use them: this module is cheap to import.
 """
 
 from collections.abc import Collection
 from dataclasses import MISSING, field
 from typing import Any
+
+ADJACENCIES = ("zero_out", "replace")  # neighbouring relations: `fedmf.accounting.conversion`
+ACCOUNTANTS = ("rdp", "tight")
+GEOMETRIES = ("l2", "linf")
+ROTATIONS = ("hadamard", "identity")
+VALUE_TYPES = ("float32", "int8")
+SCHEDULES = ("constant", "decay", "cosine", "cooldown", "step")
 
 REQUIRED: Any = MISSING
 """The default of a setting that must be given."""

@@ -1,20 +1,64 @@
 """The privacy statement of one run: the same facts as privacy.json and as a paragraph in plain words.
 
-`fedmf.conduct` decides what is said; `Statement` checks, holds and prints it.
+`write_statement` makes it from the plan of a run and the history of it, its `Conduct`; no other function decides what is
+stated about a run's privacy.
 """
 
 import dataclasses
+import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedmf.accounting.caveats import LARGEST, TIGHT
+from fedmf.accounting import Ledger
+from fedmf.accounting.caveats import (
+    CHOICE,
+    LARGEST,
+    LONGER,
+    NOT_COVERED,
+    TIGHT,
+    delta_warning,
+    epsilon_warning,
+)
 from fedmf.accounting.floating_point import FloatingPoint
-from fedmf.checks import check_at_least, check_non_negative, check_positive
+from fedmf.checks import counted, rounded_up
 from fedmf.errors import SettingError
-from fedmf.rounding import rounded_up
+
+if TYPE_CHECKING:  # a plan needs the mechanisms, which take longer to import than a statement should
+    from fedmf.plan import Plan
 
 SECRETS_FROM_SYSTEM = "from the operating system"
+SECRETS_REPRODUCIBLE = "reproducible, NOT private"
+UNIT_OF_PRIVACY = "one client"
+RELEASED = (
+    "every model iterate, hence every noisy sum of every round, to anyone, also to an adversary who chooses "
+    "later updates after seeing earlier releases"
+)
+TRUST = (
+    "the server is trusted: it sees masked updates without noise and holds the mask and noise keys "
+    "(central privacy)"
+)
+NOT_COVERED_METRICS = (
+    "unprotected metrics: the measured size of what a cohort sent in each round, "
+    "which depends on the secret masks"
+)
+WARNING_METRICS = (
+    "Unprotected metrics are switched on: what they reveal about a client is not bounded by epsilon."
+)
+NOT_COVERED_UNREADY = (
+    "which nodes an epoch began with: with unready_nodes=without a node whose data could not be loaded is left out, which "
+    "its data alone can decide"
+)
+WARNING_COPY = (
+    "A session of this run had accept_copy=true, which lets a copy of a run, or an older state of it, continue: if anybody "
+    "saw later rounds of another copy, the same noise has covered other replies, and epsilon does not hold."
+)
+WARNING_NOT_PRIVATE = "NOT private: the noise multiplier is 0, epsilon is infinite."
+WARNING_REPRODUCIBLE = (
+    "NOT private as run: masks and noise follow from a public seed, so anyone can recompute and remove them; the "
+    "figures describe the same run with secrets from the operating system."
+)
 
 
 @dataclass(frozen=True)
@@ -26,8 +70,8 @@ class Statement:
     * l2_norm, or with geometry "linf" * sqrt(coordinates) linf_norm: `EpochEvent`; sigma_by_epoch has it for each planned epoch, whose C is its own, and sigma is the largest. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
     K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one client,
     the observed one is None before a run ends.  parts: how many of the planned epochs were planned when the run began,
-    and how many were added each time that it was extended.  floating_point: what finite precision adds, which epsilon contains.  Raises `SettingError` for impossible values, also for an
-    observed participation above the epochs started: the accounting would not cover it.
+    and how many were added each time that it was extended.  floating_point: what finite precision adds, which epsilon contains.  Raises `SettingError` for
+    an observed participation above the epochs started: the accounting would not cover it.
     """
 
     private: bool
@@ -68,19 +112,7 @@ class Statement:
     warnings: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        check_at_least("rounds_per_epoch", self.rounds_per_epoch, 1)
-        check_at_least("epochs", self.epochs, 0)
-        check_at_least("epochs_planned", self.epochs_planned, self.epochs)
-        if sum(self.parts) != self.epochs_planned:
-            raise SettingError(
-                f"parts is {self.parts}, which is not epochs_planned={self.epochs_planned} together."
-            )
-        check_at_least("cohort_size", self.cohort_size, 1)
-        check_at_least("clients", self.clients, 1)
-        check_non_negative("sigma", self.sigma)
-        for name, norm in (("l2_norm", self.l2_norm), ("linf_norm", self.linf_norm)):
-            if norm is not None:
-                check_positive(name, norm)
+        assert sum(self.parts) == self.epochs_planned >= self.epochs
         if self.participation_observed is not None and self.participation_observed > self.epochs:
             raise SettingError(
                 f"participation_observed is {self.participation_observed} in {self.epochs} epochs; a client "
@@ -89,20 +121,21 @@ class Statement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as JSON-ready values (privacy.json): infinite becomes None, tuples lists."""
-        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        said: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)), parse_constant=lambda _: None)
+        return said
 
     def paragraph(self) -> str:
         """Return the statement in plain words, one paragraph."""
         parts = [
             self._headline(),
             self._mechanism(),
-            *self._precision(),
+            self._precision(),
             self._participation(),
             f"Secrets: {self.secrets}.",
             *self.warnings,
+            f"Not covered: {'; '.join(self.not_covered)}.",
         ]
-        parts.append(f"Not covered: {'; '.join(self.not_covered)}.")
-        return " ".join(parts)
+        return " ".join(filter(None, parts))
 
     def _headline(self) -> str:
         if not math.isfinite(self.epsilon):
@@ -152,15 +185,15 @@ class Statement:
             f"the sum, {self.effective_noise_multiplier:.4g} of the mean; K = {self.ratio:.6g}).{self._counted()}"
         )
 
-    def _precision(self) -> list[str]:
-        """Say what floating point costs; nothing of a run without noise, nor above the epsilon that this is proved for."""
+    def _precision(self) -> str:
+        """What floating point costs; empty of a run without noise, and above the epsilon that this is proved for."""
         if self.floating_point is None or self.epsilon > LARGEST:
-            return []
-        return [
+            return ""
+        return (
             "The noise that is released lies on one lattice whatever the data are. Its law and that of the real numbers of the "
             f"theorem differ by at most a factor e^a in the probability of any event, a = {self.floating_point.a:.2g}: 2 a is "
             "contained in epsilon."
-        ]
+        )
 
     def _counted(self) -> str:
         """Say of the L-infinity geometry what epsilon is counted from; nothing of the other."""
@@ -200,20 +233,124 @@ class Statement:
         )
 
 
-def counted(number: int, noun: str = "epoch") -> str:
-    """Return a number and what it counts.
+@dataclass(frozen=True)
+class Conduct:
+    """How a run went, as far as its plan does not say it already.
 
-    >>> counted(1), counted(2)
-    ('1 epoch', '2 epochs')
+    epochs: epochs started, each of which counts whole.  reproducible: masks and noise follow from a public seed.
+    participation_observed: the largest number of epochs any one client took part in, None before that is known.
+    unprotected_metrics: figures that no noise covers were recorded.  optimized_metric: the figure that is handed to
+    the user who chooses settings by several runs, None for none.  accepts_copy: a session had the permission
+    to continue a copy.  leaves_out_unready: epochs began without nodes whose data could not be loaded.
+    unit_of_privacy: what one client is; say so where a large
+    user was cut into several.  uncovered: a sentence for each thing learnt from the training users
+    outside the mechanism.  ledger: the events of the epochs started, from which epsilon is computed; None where all
+    are the plan's.  Raises `SettingError` for a ledger of another number of epochs.
     """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+    epochs: int
+    reproducible: bool
+    participation_observed: int | None = None
+    unprotected_metrics: bool = False
+    optimized_metric: str | None = None
+    accepts_copy: bool = False
+    leaves_out_unready: bool = False
+    unit_of_privacy: str = UNIT_OF_PRIVACY
+    uncovered: tuple[str, ...] = ()
+    ledger: Ledger | None = None
+
+    def __post_init__(self) -> None:
+        if self.ledger is not None and len(self.ledger.entries) != self.epochs:
+            raise SettingError(
+                f"epochs is {self.epochs}, but the ledger holds {len(self.ledger.entries)}; give those of the ledger."
+            )
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, FloatingPoint):
-        return dataclasses.asdict(value)
-    if isinstance(value, tuple):
-        return list(value)
-    if isinstance(value, float) and not math.isfinite(value):
+def write_statement(plan: "Plan", conduct: Conduct) -> Statement:
+    """Return the statement of a run that followed `plan` as `conduct` says.
+
+    The radii stated are those accounted, (1 + TAU) times the clip norm with int8. Raises `SettingError` as
+    `Statement` does.
+    """
+    event, who = plan.epoch_event, plan.participation
+    spent = plan.spent(conduct.epochs) if conduct.ledger is None else plan.spent_on(conduct.ledger)
+    noisy = event.noise_multiplier > 0 and spent.is_private
+    return Statement(
+        private=noisy and not conduct.reproducible and spent.epsilon <= LARGEST,
+        unit_of_privacy=conduct.unit_of_privacy,
+        adjacency=spent.adjacency,
+        released=RELEASED,
+        trust=TRUST,
+        mechanism=plan.factorization.family,
+        rounds_per_epoch=who.rounds_per_epoch,
+        epochs=conduct.epochs,
+        epochs_planned=who.epochs,
+        parts=who.epochs_of_parts,
+        cohort_size=who.cohort_size,
+        clients=who.clients,
+        keep_probability=event.keep_probability,
+        geometry=plan.privacy.geometry,
+        coordinates=plan.rotation.padded,
+        l2_norm=plan.bounds.radius,
+        linf_norm=plan.bounds.linf_norm,
+        linf_over_l2=event.linf_over_l2,
+        ratio=event.ratio,
+        sigma=plan.sigma,
+        sigma_by_epoch=tuple(plan.sigma_in(epoch) for epoch in range(who.epochs)),
+        noise_multiplier=event.noise_multiplier,
+        effective_noise_multiplier=event.effective_noise_multiplier,
+        epsilon=spent.epsilon if noisy else math.inf,
+        epsilon_rdp=spent.epsilon_rdp if noisy else math.inf,
+        epsilon_exact=spent.epsilon_exact,
+        epsilon_tight=spent.epsilon_tight,
+        delta=spent.delta,
+        floating_point=plan.floating_point,
+        order=spent.order,
+        accountant=spent.accountant,
+        participation_planned=who.epochs,
+        participation_observed=conduct.participation_observed,
+        secrets=SECRETS_REPRODUCIBLE if conduct.reproducible else SECRETS_FROM_SYSTEM,
+        not_covered=(*NOT_COVERED, *_not_covered_besides(plan, conduct)),
+        warnings=_warnings(plan, conduct, spent.epsilon if noisy else None),
+    )
+
+
+def _not_covered_besides(plan: "Plan", conduct: Conduct) -> Iterator[str]:
+    """Yield what epsilon does not cover of this run though it covers it of others."""
+    if len(plan.participation.parts) > 1:
+        yield LONGER.format(epochs=plan.participation.epochs)
+    if conduct.unprotected_metrics:
+        yield NOT_COVERED_METRICS
+    if conduct.leaves_out_unready:
+        yield NOT_COVERED_UNREADY
+    if conduct.optimized_metric is not None:
+        yield CHOICE.format(metric=conduct.optimized_metric)
+
+
+def _warnings(plan: "Plan", conduct: Conduct, epsilon: float | None) -> tuple[str, ...]:
+    """Return the warnings of a run of this `epsilon`, None without noise."""
+    clients = plan.participation.clients
+    about = (epsilon_warning(epsilon), delta_warning(plan.privacy.delta, clients)) if epsilon else ()
+    said = (
+        WARNING_NOT_PRIVATE if epsilon is None else None,
+        WARNING_REPRODUCIBLE if conduct.reproducible else None,
+        *(f"Warning: {sentence}" for sentence in about if sentence is not None),
+        WARNING_COPY if conduct.accepts_copy else None,
+        WARNING_METRICS if conduct.unprotected_metrics else None,
+        _other_events(plan, conduct),
+        *conduct.uncovered,
+    )
+    return tuple(sentence for sentence in said if sentence is not None)
+
+
+def _other_events(plan: "Plan", conduct: Conduct) -> str | None:
+    """Return what to say where epochs began with another event than the plan's; None where none did."""
+    entries = () if conduct.ledger is None else conduct.ledger.entries
+    others = [entry for entry in entries if not entry.agrees_with(plan.epoch_event)]
+    if not others:
         return None
-    return value
+    least = min(others, key=lambda entry: entry.noise_multiplier)
+    return (
+        f"Warning: {len(others)} of {counted(len(entries), 'started epoch')} began otherwise than stated, with a noise "
+        f"multiplier down to {least.noise_multiplier:.4g}; epsilon is that of all epochs as they began."
+    )

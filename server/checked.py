@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_below_one, check_choice
-from fedmf.choices import SCHEDULES
 from fedmf.errors import RunStoppedError, SettingError
+from fedmf.setting import SCHEDULES
 from fedmf.updates.vectors import Vector
 from server.optimizer import Optimizer, Slots, form, is_finite
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
-from fedmf.participation import epoch_cohorts
+from fedmf.participation import draw_cohort, rounds_that_fit
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 
@@ -99,8 +99,9 @@ def cohort_indices(plan: Plan, server_round: int, clients: int | None = None) ->
     who = plan.participation
     epoch, step = divmod(server_round - 1, who.rounds_per_epoch)
     clients = who.clients if clients is None else clients
-    cohorts = epoch_cohorts(clients, who.cohort_size, who.rounds_per_epoch, epoch=epoch, seed=plan.seed)
-    return [int(index) for index in np.sort(cohorts[step])]
+    rounds_that_fit(clients, who.cohort_size, who.rounds_per_epoch)
+    asked = draw_cohort(clients, who.cohort_size, epoch=epoch, step=step, seed=plan.seed)
+    return [int(index) for index in np.sort(asked)]
 
 
 class UnreadyNodes(StrEnum):

@@ -24,11 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_below_one, check_choice, check_non_negative, check_positive
-from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms.schedules import share
 from fedmf.mechanisms.streams.protocol import blocks
-from fedmf.setting import REQUIRED, setting
+from fedmf.setting import REQUIRED, SCHEDULES, setting
 from fedmf.updates.vectors import Vector
 
 LEAST_TAU, LARGEST_TAU = 1.1e-19, 1.8e19  # their squares are just inside the normal float32 numbers

@@ -51,7 +51,7 @@ SHORT_EPOCHS = (
 )
 MISTAKES_AT_THE_RESTART = {
     "key kept over epochs": ("key = key.ratchet()", "pass"),
-    "first epoch's cohorts again": ("epoch=epoch, seed=seed)", "epoch=0, seed=seed)"),
+    "first epoch's cohorts again": ("epoch=epoch, step=step, seed=seed)", "epoch=0, step=step, seed=seed)"),
     "momentum started afresh": (
         "stream_state = mechanisms[epoch].stream.init(d)",
         "velocity, stream_state = 0 * velocity, mechanisms[epoch].stream.init(d)",

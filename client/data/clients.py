@@ -30,7 +30,7 @@ from client.imports import own_code
 from client.settings import HELD_OUT_USES
 from fedmf.checks import check_at_least, check_choice, check_open_unit
 from fedmf.errors import DataError, SettingError
-from fedmf.permutation import Permutation
+from fedmf.participation import permuted
 from fedmf.randomness import PublicSeed, SecretKey
 
 TEST_SEED = 0
@@ -348,7 +348,7 @@ class SomeClients(LazyClients):
     """The clients of `everyone` whose numbers are the images of `places` under a public permutation."""
 
     everyone: LazyClients
-    order: Permutation
+    key: bytes
     places: range
 
     def __len__(self) -> int:
@@ -361,15 +361,15 @@ class SomeClients(LazyClients):
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
         """Write which places these are, and who the clients are; for all of them, who everyone is."""
-        fingerprint.text(f"{self.places} of {self.order.size}")
+        fingerprint.text(f"{self.places} of {len(self.everyone)}")
         if len(numbers) == len(self):
-            self.everyone.identify(fingerprint, range(self.order.size))
+            self.everyone.identify(fingerprint, range(len(self.everyone)))
         else:
             for number in map(self._number, numbers):
                 self.everyone.identify(fingerprint, range(number, number + 1))
 
     def _number(self, i: int) -> int:
-        return int(self.order(np.array([self.places[i]]))[0])
+        return int(permuted(np.array([self.places[i]]), len(self.everyone), self.key)[0])
 
 
 def hold_out(dataset: Dataset, share: float, use: str, max_test_examples: int | None = None) -> Dataset:
@@ -386,8 +386,8 @@ def hold_out(dataset: Dataset, share: float, use: str, max_test_examples: int | 
     if count == 0:
         raise SettingError(f"held_out is {share}, which is none of {clients} clients; give a larger share.")
     assert isinstance(dataset.clients, LazyClients)  # `checked` makes them so
-    order = Permutation(clients, PublicSeed(TEST_SEED).digest("held out clients"))
-    held = SomeClients(dataset.clients, order, range(count))
+    key = PublicSeed(TEST_SEED).digest("held out clients")
+    held = SomeClients(dataset.clients, key, range(count))
     trained = held if use == "train" else replace(held, places=range(count, clients))
     named = f"{count:,} of {clients:,} clients are held out"
     does = {"score": "do not train and score the model", "none": "do not train", "train": "train alone"}

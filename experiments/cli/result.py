@@ -9,7 +9,8 @@ from experiments.run_files.directory import PRIVACY, REPORT
 from experiments.run_files.reader import Run
 from experiments.settings.values import Output
 from fedmf.accounting.caveats import LARGEST
-from fedmf.statement import SECRETS_FROM_SYSTEM, counted
+from fedmf.checks import counted
+from fedmf.statement import SECRETS_FROM_SYSTEM
 
 
 def show(form: Output, run: Run) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rich.filesize import decimal
 
 from client.metrics import METRICS
-from fedmf.rounding import rounded_up
+from fedmf.checks import rounded_up
 
 # Key -> (words, unit). Others are shown under their own names.
 FIELDS = {

@@ -18,8 +18,8 @@ from client.metrics import ALWAYS
 from experiments.engines.grid import Failure
 from experiments.settings.log import is_on, messages
 from fedmf.accounting.caveats import LARGEST
+from fedmf.checks import rounded_up
 from fedmf.plan import Plan
-from fedmf.rounding import rounded_up
 
 NOT_PRIVATE = "NOT private"
 _PAUSE = 5.0  # seconds between two lines, where there is no terminal

@@ -32,10 +32,10 @@ from experiments.settings.factorization import lowest_rms_error
 from experiments.settings.log import messages
 from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
-from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.mechanisms import design_run
 from fedmf.plan import Plan
+from fedmf.statement import Conduct, write_statement
 from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import ENVELOPE_BYTES
 from server.state import Release, ServerState

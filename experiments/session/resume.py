@@ -29,10 +29,9 @@ from experiments.settings.log import messages
 from experiments.settings.recorded import flattened, refuse_code, restored, to_yaml
 from experiments.settings.schema import FREE, Settings, of_the_run
 from experiments.settings.values import plain
+from fedmf.checks import rounded_up
 from fedmf.errors import RunDirectoryError, SettingError
-from fedmf.extension import check_extension
 from fedmf.plan import Plan
-from fedmf.rounding import rounded_up
 from server.checkpoint import Checkpoint
 from server.files import sync_folder
 from server.state import Secrets
@@ -178,7 +177,7 @@ def begin(
             f"{plan.participation.rounds_per_epoch} rounds, with a finite model."
         )
     with keyed("privacy", ("max_epsilon", "epsilon")):
-        spent = check_extension(plan, state.ledger, part.epochs)
+        spent = plan.check_extension(state.ledger, part.epochs)
     # As the finished run stated it; as part of a longer run its rounds cost a little more.
     stated = read_summary(directory.path)["epsilon"]
     before, after = (rounded_up(math.inf if each is None else each) for each in (stated, spent.epsilon))

@@ -23,7 +23,7 @@ from fedmf.accounting.floating_point import FloatingPoint, finite_precision
 from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fedmf.accounting.renyi import rdp, rdp_per_coordinate
 from fedmf.accounting.spent import Ledger, PrivacySpent, divergence, privacy_spent
-from fedmf.choices import ACCOUNTANTS, ADJACENCIES, GEOMETRIES
+from fedmf.setting import ACCOUNTANTS, ADJACENCIES, GEOMETRIES
 
 __all__ = [
     "ACCOUNTANTS",

@@ -4,9 +4,8 @@ A run has no option for the masks and weightings that the theorem does not cover
 give the reasons to code that builds on the accountant.
 """
 
-from fedmf.checks import check_at_least, check_choice
+from fedmf.checks import check_at_least, check_choice, rounded_up
 from fedmf.errors import NotCoveredError
-from fedmf.rounding import rounded_up
 
 NOT_COVERED = (
     "test examples, which are treated as public: accuracy and loss on them, and settings chosen by them",

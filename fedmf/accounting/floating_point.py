@@ -38,9 +38,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedmf.accounting.caveats import LARGEST
+from fedmf.checks import rounded_up
 from fedmf.errors import SettingError
 from fedmf.normals import LAW_ERROR, REACH, STEP, TAIL, UNIT
-from fedmf.rounding import rounded_up
 
 BETA = 1e-30
 MOST = 5e-4  # of a: beyond, a plan that claims an epsilon is refused

@@ -26,10 +26,9 @@ from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_epsilon
 from fedmf.accounting.renyi import rdp
 from fedmf.accounting.tight import quadratic_variation_epsilon
-from fedmf.checks import check_at_least, check_choice, check_open_unit, check_positive
-from fedmf.choices import ACCOUNTANTS, ADJACENCIES
+from fedmf.checks import check_at_least, check_choice, check_open_unit, check_positive, rounded_up
 from fedmf.errors import DataError, NotCoveredError, PrivacyBudgetExhausted
-from fedmf.rounding import rounded_up
+from fedmf.setting import ACCOUNTANTS, ADJACENCIES
 
 Counts = Mapping[EpochEvent, int]
 FORMAT = "fedmf-ledger-1"

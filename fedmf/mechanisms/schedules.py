@@ -12,8 +12,8 @@ piece at the same place: the last quarter of the rounds has 0.15 of the rate.
 import math
 
 from fedmf.checks import check_at_least, check_choice
-from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
+from fedmf.setting import SCHEDULES
 
 COOLDOWN_FROM = 0.75
 LAST = 0.05  # where cosine and cooldown would arrive after the last round

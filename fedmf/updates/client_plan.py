@@ -7,10 +7,9 @@ value from the public settings of the run.
 from dataclasses import dataclass
 
 from fedmf.checks import check_choice, check_keep_probability, check_positive
-from fedmf.choices import ROTATIONS, VALUE_TYPES
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
-from fedmf.setting import REQUIRED, setting
+from fedmf.setting import REQUIRED, ROTATIONS, VALUE_TYPES, setting
 from fedmf.updates.rotation import Rotation, padded_dimension
 from fedmf.updates.vectors import default_linf_bound
 from fedmf.updates.wire import Bounds

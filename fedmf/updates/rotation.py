@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_at_least, check_choice
-from fedmf.choices import ROTATIONS
 from fedmf.compiling import loops
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
+from fedmf.setting import ROTATIONS
 from fedmf.updates.vectors import Vector
 
 LARGEST_DIMENSION = 1 << 32  # up to which docs/theory.md, section 3, proves the margin of the clip

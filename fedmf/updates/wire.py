@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_choice
-from fedmf.choices import VALUE_TYPES
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
+from fedmf.setting import VALUE_TYPES
 from fedmf.updates.masks import coordinates as coordinates
 from fedmf.updates.vectors import TAU, Vector, clip_l2, clip_linf, dequantize, l2_norm
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from fedmf.accounting import EpochEvent, Ledger, privacy_spent
-from fedmf.errors import ParticipationError, PrivacyBudgetExhausted, SettingError
+from fedmf.checks import rounded_up
+from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms import design, of_run, prefix_sum, restarted
-from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
-from fedmf.rounding import rounded_up
+from fedmf.plan import Compression, PrivacyTarget, make_bounds, make_plan
 from fedmf.updates.client_plan import make_client_plan
 from plans import small_plan
 
@@ -72,17 +72,13 @@ def test_denominator_and_compression_ratio():
     assert plan.compression_ratio == pytest.approx(650 / 102.4)
 
 
-def test_a_factorization_for_another_number_of_rounds_is_refused():
-    plan = small_plan()
-    with pytest.raises(SettingError, match=r"for 2 rounds, but an epoch has 4"):
-        Plan(**{**{name: getattr(plan, name) for name in plan.__dataclass_fields__},
-                "factorization": restarted(design("optimal", prefix_sum(2)), 2)})  # fmt: skip
-
-
-def test_a_factorization_for_another_number_of_epochs_is_refused():
-    plan = small_plan()
-    with pytest.raises(SettingError, match=r"for 3 epochs, but the run has 2"):
-        replace(plan, factorization=restarted(design("optimal", prefix_sum(4)), 3))
+def test_a_factorization_for_another_number_of_rounds_or_epochs_is_refused():
+    for wrong, words in (
+        (restarted(design("optimal", prefix_sum(2)), 2), r"for 2 rounds, but an epoch has 4"),
+        (restarted(design("optimal", prefix_sum(4)), 3), r"for 3 epochs, but the run has 2"),
+    ):
+        with pytest.raises(SettingError, match=words):
+            replace(small_plan(), factorization=wrong)
 
 
 @pytest.mark.parametrize("wrong", [
@@ -156,15 +152,6 @@ def test_affordable_epochs_are_those_that_may_begin():
         with pytest.raises(PrivacyBudgetExhausted):
             short.start_epoch(ledger)
         assert short.affordable_epochs == affordable
-
-
-def test_participation_counts_rounds():
-    assert Participation(10, 2, 5, 3).rounds == 15
-
-
-def test_cohorts_of_an_epoch_that_would_share_a_client_are_refused():
-    with pytest.raises(ParticipationError, match="6 disjoint cohorts of 2 need 12 clients, but there are 10"):
-        Participation(10, 2, 6, 3)
 
 
 KINDS = [("zero_out", "rdp"), ("replace", "rdp"), ("zero_out", "tight")]

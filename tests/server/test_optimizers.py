@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import momentum, workload as workloads
 from fedmf.mechanisms.schedules import rates, share
+from fedmf.setting import SCHEDULES
 from runs import model as model_of, run as simulated
 from server.optimizer import LARGEST_TAU, LEAST_TAU, Adagrad, Adam, Sgd, Yogi
 

@@ -9,13 +9,13 @@ from mpmath import mp, mpf
 
 from fedmf.accounting import EpochEvent, Ledger, finite_precision, privacy_spent
 from fedmf.accounting.floating_point import BETA
-from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms import design, momentum
 from fedmf.mechanisms.noise import next_noise, released
 from fedmf.mechanisms.streams.protocol import feed
 from fedmf.normals import STEP
 from fedmf.randomness import SecretKey
+from fedmf.statement import Conduct, write_statement
 from plans import small_plan
 
 RUN = {"dimension": 10**6, "rounds": 2048, "cohort_size": 100, "noise_multiplier": 1.0, "delta": 1e-5}
@@ -92,17 +92,8 @@ def test_no_release_moves_the_conditional_means_further_than_is_priced(family):
         return float(np.linalg.norm((solved - np.array(fresh)).astype(float)))
 
     norms = np.linalg.norm(totals, axis=1).max()
-    price = {
-        "dimension": d,
-        "rounds": rounds,
-        "cohort_size": 1,
-        "noise_multiplier": sigma / norms,
-        "delta": 0.5,
-    }
-    price["noise_multiplier"] /= mechanism.sensitivity
-    mu = math.sqrt(2) * math.sqrt(
-        finite_precision([mechanism.precision], **price).a
-    )  # at least: A(mu) > mu^2/2
+    price = {"dimension": d, "rounds": rounds, "cohort_size": 1, "delta": 0.5}
+    price["noise_multiplier"] = sigma / norms / mechanism.sensitivity
     a = finite_precision([mechanism.precision], **price).a
     root = math.sqrt(2 * math.log(1 / BETA))
     mu = math.sqrt(root**2 + 2 * a) - root  # A(mu) = a
@@ -140,31 +131,22 @@ def test_a_target_is_met_with_the_price_and_the_statement_holds_it():
 
 
 def test_a_run_whose_rounding_costs_too_much_is_refused_where_an_epsilon_is_claimed():
-    long = {
-        "family": "sqrt_toeplitz",
-        "rounds_per_epoch": 2048,
-        "clients": 6144,
-        "dimension": 4 * 10**9,
-        "epochs": 1,
-    }
+    long = {"family": "sqrt_toeplitz", "rounds_per_epoch": 2048, "clients": 6144, "epochs": 1}
+    large = {**long, "dimension": 4 * 10**9}
     with pytest.raises(SettingError, match=r"adds 0\.00\d+ to epsilon; it must add at most 0.001"):
-        small_plan(**long)
-    claimless = small_plan(**long, noise_multiplier=0.01)
+        small_plan(**large)
+    for epochs in (
+        1,
+        400,
+    ):  # a budget may end a run after epochs of which an epsilon is claimed, whatever was planned
+        with pytest.raises(SettingError, match=r"it must add at most 0\.001"):
+            small_plan(**{**large, "epochs": epochs}, noise_multiplier=2.0, max_epsilon=8.0)
+    short = small_plan(**long, dimension=4 * 10**8)
+    with pytest.raises(SettingError, match=r"it must add at most 0\.001"):
+        short.extended(1, short.factorization)
+    claimless = small_plan(**large, noise_multiplier=0.01)
     assert claimless.floating_point is None
     assert claimless.spent(1).epsilon == privacy_spent(claimless.epoch_event, 1, delta=1e-5).epsilon > 20
-
-
-def test_more_epochs_than_can_be_claimed_do_not_get_around_the_refusal():
-    """A budget may end a run after epochs of which an epsilon is claimed, whatever was planned."""
-    long = {"family": "sqrt_toeplitz", "rounds_per_epoch": 2048, "clients": 6144, "dimension": 4 * 10**9}
-    for epochs in (1, 400):
-        with pytest.raises(SettingError, match=r"it must add at most 0\.001"):
-            small_plan(**long, epochs=epochs, noise_multiplier=2.0, max_epsilon=8.0)
-    short = small_plan(
-        family="sqrt_toeplitz", rounds_per_epoch=2048, clients=6144, dimension=4 * 10**8, epochs=1
-    )
-    with pytest.raises(SettingError, match=r"it must add at most 0\.001"):
-        short.extended(1, short.factorization.__class__((*short.factorization.epochs,)))
 
 
 def test_what_a_client_adds_to_the_sum_is_priced_where_noise_is_small():

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedmf.accounting import EpochEvent, gaussian_epsilon, privacy_spent, rdp
-from fedmf.conduct import Conduct, write_statement
 from fedmf.errors import SettingError
 from fedmf.outlook import noise_of_run
+from fedmf.statement import Conduct, write_statement
 from plans import KEY, linf_event, small_plan
 from server.state import first_state, make_release
 

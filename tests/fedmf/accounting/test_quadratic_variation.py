@@ -139,11 +139,21 @@ def test_the_stops_are_paid_for_out_of_delta():
     assert certified_epsilon(setting, Parameters(10.0, 1e-3, stop), hits + 2e-3) < math.inf
 
 
-def test_the_gaussian_step_ends_where_delta_is_met_from_above():
-    for mu_squared, delta in ((1e-6, 1e-5), (0.01, 1e-7), (1.0, 1e-3), (40.0, 1e-12), (1e4, 1e-5)):
-        found = certified_gaussian_epsilon(mu_squared, delta)
-        assert gaussian_delta(found, math.sqrt(mu_squared)) <= delta
-        assert found == pytest.approx(gaussian_epsilon(math.sqrt(mu_squared), delta), rel=1e-6, abs=1e-15)
+@pytest.mark.parametrize(("mu_squared", "delta"), [
+    (1e-6, 1e-5), (0.01, 1e-7), (1.0, 1e-3), (40.0, 1e-12), (1e4, 1e-5),
+    *itertools.product((1e-4, 0.3, 7.0), (1e-9, 1e-5, 1e-2)),
+])  # fmt: skip
+def test_the_gaussian_step_holds_with_the_margins_on_mu_and_on_its_delta(mu_squared, delta):
+    """Both of 1e-9, as the error budget of the evaluation asks; a search ends within an ulp of breaking them."""
+    epsilon = certified_gaussian_epsilon(mu_squared, delta)
+    mu = math.sqrt(mu_squared * (1 + 1e-9))
+    assert gaussian_delta(epsilon, mu) * (1 + 1e-9) <= delta
+    if epsilon > 0:
+        assert gaussian_delta(epsilon * (1 - 1e-11), mu) * (1 + 1e-9) > delta * (1 - 1e-8)
+    assert epsilon == pytest.approx(gaussian_epsilon(math.sqrt(mu_squared), delta), rel=1e-6, abs=1e-15)
+
+
+def test_there_is_no_gaussian_step_without_delta_or_a_finite_mu():
     assert certified_gaussian_epsilon(1.0, 0.0) == math.inf
     assert certified_gaussian_epsilon(math.nan, 0.1) == math.inf
 
@@ -160,17 +170,6 @@ def test_the_certificate_holds_whatever_parameters_a_search_ends_with():
     best = certified_epsilon(setting, _best(_Family(setting, None), 1e-5, math.inf)[1], 1e-5)
     for scaled_lam, tail in itertools.product((1e-5, 1.0, 600.0, 3e3, 1e6), (1e-12, 1e-8, 9e-6, 2e-5)):
         assert certified_epsilon(setting, Parameters(scaled_lam, tail), 1e-5) >= best * (1 - 1e-4)
-
-
-@pytest.mark.parametrize("mu_squared", [1e-4, 0.3, 7.0])
-@pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
-def test_epsilon_holds_with_the_margins_on_mu_and_on_its_delta(mu_squared, delta):
-    """Both of 1e-9, as the error budget of the evaluation asks; a bisection ends within an ulp of breaking them."""
-    epsilon = certified_gaussian_epsilon(mu_squared, delta)
-    mu = math.sqrt(mu_squared * (1 + 1e-9))
-    assert gaussian_delta(epsilon, mu) * (1 + 1e-9) <= delta
-    if epsilon > 0:
-        assert gaussian_delta(epsilon * (1 - 1e-11), mu) * (1 + 1e-9) > delta * (1 - 1e-8)
 
 
 @pytest.mark.parametrize(("s", "tau", "gamma"), [(1.0, 0.0048, 0.01), (0.1, 1.0, 0.1), (0.01, 0.5, 0.3)])

@@ -8,7 +8,6 @@ import pytest
 import scipy.linalg
 from scipy.optimize import check_grad
 
-from fedmf.choices import SCHEDULES
 from fedmf.mechanisms import Factorization, design, lower_bound, momentum, prefix_sum, workload as workloads
 from fedmf.mechanisms.families import banded_low_rank, optimal, optimised_toeplitz, square_roots
 from fedmf.mechanisms.families.square_roots import coefficients
@@ -17,6 +16,7 @@ from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.streams import toeplitz, tree
 from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, strategy_form, tables_of
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
+from fedmf.setting import SCHEDULES
 from workloads import falling
 
 WORKLOADS = (

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import design, momentum, prefix_sum, relative_gap, workload as workloads
 from fedmf.mechanisms.families.optimal import solve_densely
@@ -15,6 +14,7 @@ from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.optimum.poles import poles, spectral_interval
 from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.workload import later_rounds, of_run
+from fedmf.setting import SCHEDULES
 from workloads import every_workload
 
 pytestmark = pytest.mark.long

@@ -7,7 +7,6 @@ import pytest
 import scipy.signal
 from hypothesis import given, strategies as st
 
-from fedmf.choices import SCHEDULES
 from fedmf.errors import SettingError
 from fedmf.mechanisms import bounds, workload as workloads
 from fedmf.mechanisms.optimum.poles import spectral_interval
@@ -23,6 +22,7 @@ from fedmf.mechanisms.workload import (
     prefix_sum,
     recursion,
 )
+from fedmf.setting import SCHEDULES
 
 WORKLOADS = [
     prefix_sum(1),
