@@ -88,12 +88,10 @@ def test_removing_a_client_costs_no_more_than_adding_it(order, gamma):
 @pytest.mark.parametrize("order", [1.0001, 1.5, 2.0, 31.7, 1e6])
 @pytest.mark.parametrize("ratio", [1.0, 0.3, 0.005])
 def test_without_sparsification_the_curve_is_the_gaussian_one(order, ratio):
-    assert rdp(EpochEvent(0.7, 1.0, ratio), order) == order / (2 * 0.7 * 0.7)
-
-
-@pytest.mark.parametrize("order", [1.5, 2.0, 8.25])
-def test_keep_probability_near_one_tends_to_the_gaussian_curve(order):
-    assert rdp(EpochEvent(0.7, 1 - 1e-12, 0.3), order) == pytest.approx(order / (2 * 0.49), rel=1e-9, abs=0)
+    exact = order / (2 * 0.7 * 0.7)
+    assert rdp(EpochEvent(0.7, 1.0, ratio), order) == exact
+    if order < 100:
+        assert rdp(EpochEvent(0.7, 1 - 1e-12, ratio), order) == pytest.approx(exact, rel=1e-9, abs=0)
 
 
 def test_curve_grows_with_order_signal_and_keep_probability():
@@ -224,31 +222,18 @@ def test_the_moment_is_log_convex_and_increasing_in_the_order():
     assert (np.diff(values / (orders - 1)) > 0).all()
 
 
-def test_without_sparsification_the_moment_is_that_of_a_gaussian():
-    for order in (1.001, 2.5, 70.0):
-        assert log_moment(order, 0.3, 1.0) == pytest.approx(order * (order - 1) * 0.15, rel=1e-15)
-        assert log_moment(order, 0.3, 1 - 1e-12) == pytest.approx(log_moment(order, 0.3, 1.0), rel=1e-9)
-
-
 def test_an_infinite_signal_is_infinite_and_none_is_zero():
     assert log_moment(3.5, math.inf, 0.1) == math.inf
     assert log_moment(3, 1e308, 0.1) == math.inf
     assert log_moment(3.5, 0.0, 0.1) == 0
 
 
-@pytest.mark.parametrize("order", [1.05, 2.0, 7.5])
-@pytest.mark.parametrize("gamma", [1e-5, 0.4, 0.999])
-def test_the_limit_for_large_signals_continues_the_integral(order, gamma):
-    limit = log_moment(order, TWO_BUMPS, gamma)
-    assert limit == pytest.approx(log_moment_integral(order, TWO_BUMPS, gamma), rel=1e-12, abs=0)
-
-
-def test_the_limit_for_large_signals_is_the_finite_sum_at_integers():
-    for order in (2, 5, 40):
-        for gamma in (1e-5, 0.3, 1 - 1e-9):
-            for t in (TWO_BUMPS, 1e6, 1e12):
-                expected = finite_sum(order, t, gamma)
-                assert log_moment(order, t, gamma) == pytest.approx(expected, rel=1e-12, abs=0)
+def test_the_limit_for_large_signals_continues_the_integral_and_is_the_finite_sum_at_integers():
+    for order, gamma in itertools.product((1.05, 2.0, 7.5), (1e-5, 0.4, 0.999)):
+        limit = log_moment(order, TWO_BUMPS, gamma)
+        assert limit == pytest.approx(log_moment_integral(order, TWO_BUMPS, gamma), rel=1e-12, abs=0)
+    for order, gamma, t in itertools.product((2, 5, 40), (1e-5, 0.3, 1 - 1e-9), (TWO_BUMPS, 1e6, 1e12)):
+        assert log_moment(order, t, gamma) == pytest.approx(finite_sum(order, t, gamma), rel=1e-12, abs=0)
 
 
 def test_small_orders_above_one_keep_their_accuracy():

@@ -89,23 +89,16 @@ def test_a_narrow_valley_between_grid_orders_is_found_although_another_seems_low
     assert order == pytest.approx(deep, rel=0.01)
 
 
-def test_conversion_is_never_negative():
+def test_epsilon_is_never_negative_nothing_costs_nothing_and_no_noise_is_infinite():
     assert epsilon_of_order(1e6, 0.0, 1e-5) == 0
     assert privacy_spent(EpochEvent(1e9, 0.1, 0.5), 1, delta=1e-5).epsilon == 0
     assert best_order(lambda _: 0.0, 1e-5)[0] == 0
-
-
-def test_nothing_started_costs_nothing():
     found = privacy_spent(EpochEvent(0.0, 0.01, 0.5), 0, delta=1e-5)
     assert (found.epsilon, found.order) == (0.0, None)
-
-
-def test_no_noise_is_infinite_and_not_private():
-    for gamma in (0.1, 1.0):
-        for adjacency in ("zero_out", "replace"):
-            found = privacy_spent(EpochEvent(0.0, gamma, 0.5), 1, delta=1e-5, adjacency=adjacency)
-            assert found.epsilon == found.epsilon_rdp == math.inf
-            assert not found.is_private
+    for gamma, adjacency in itertools.product((0.1, 1.0), ("zero_out", "replace")):
+        found = privacy_spent(EpochEvent(0.0, gamma, 0.5), 1, delta=1e-5, adjacency=adjacency)
+        assert found.epsilon == found.epsilon_rdp == math.inf
+        assert not found.is_private
 
 
 def test_gaussian_profile_is_the_one_of_balle_and_wang_and_epsilon_its_inverse():
