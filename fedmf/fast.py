@@ -149,30 +149,18 @@ def sweep(update: Reals, start: Reals, signs: npt.NDArray[np.int8], factor: Any,
     zeros. `rotation.Rotation._turn_in_numpy` in numpy. The squares are added in float64, in one lane for each place in a
     block.
     """
-    here, there = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
     squares, size = np.zeros(_BLOCK), update.size
-    for panel in range(0, transformed.size, _PANEL):
-        end = min(panel + _PANEL, transformed.size)
-        for first in range(panel, end, _BLOCK):
-            if first >= size:
-                transformed[first : first + _BLOCK] = 0
-                continue
-            given, sign = update[first : first + _BLOCK], signs[first : first + _BLOCK]
-            if start.size:
-                before = start[first : first + _BLOCK]
-                for j in range(given.size):
-                    here[j] = given[j] - before[j]
-            else:
-                here[: given.size] = given
-            here[given.size :] = 0
-            for j in range(given.size):
-                wide = np.float64(here[j])
-                squares[j] += wide * wide
-                here[j] *= np.float32(sign[j]) * factor
-            _transform_block(here, there, transformed[first : first + _BLOCK])
-        if panel < size:
-            _transform_above(transformed[panel:end], _BLOCK)
-    _transform_above(transformed, _PANEL)
+    for first in range(0, size, _BLOCK):
+        change, sign = transformed[first : min(first + _BLOCK, size)], signs[first : first + _BLOCK]
+        change[:] = update[first : first + _BLOCK]
+        if start.size:
+            change -= start[first : first + _BLOCK]
+        for j in range(change.size):
+            wide = np.float64(change[j])
+            squares[j] += wide * wide
+            change[j] *= np.float32(sign[j]) * factor
+    transformed[size:] = 0
+    transform(transformed, np.float32(1), transformed)
     return float(squares.sum())
 
 
