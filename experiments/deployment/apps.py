@@ -43,6 +43,9 @@ from server import copies
 
 log = logging.getLogger(__name__)
 
+INSTALLED = tuple(
+    sys.path
+)  # where this process finds modules before Flower adds the bundle that a run brings
 server_app = ServerApp()
 client_app = ClientApp(mods=[sealed])
 
@@ -105,8 +108,8 @@ def other_code() -> str:
     running, digest_now = own_code()["code"], code_digest.__wrapped__
     if digest_now(CONF.parent) != running:
         return "The code installed here has changed since it was imported; start the unit again."
-    for bundle in (folder for folder in map(Path, sys.path) if folder.resolve().parent == bundles()):
-        if (theirs := digest_now(bundle)) != running:
+    for bundle in brought():
+        if (theirs := digest_now(Path(bundle))) != running:
             return (
                 f"The run's code (digest {theirs}) is not the code installed here ({running}); install the same version here "
                 "and where runs are submitted."
@@ -114,9 +117,9 @@ def other_code() -> str:
     return ""
 
 
-def bundles() -> Path:
-    """Return the folder in which Flower unpacks what runs bring."""
-    return Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")).resolve() / "apps"
+def brought() -> list[str]:
+    """Return the folders that Flower put on the path of this process, wherever the bundle of a run was unpacked."""
+    return [folder for folder in sys.path if folder not in (*INSTALLED, "")]
 
 
 def run_settings(overrides: str) -> Settings:
@@ -179,8 +182,9 @@ def _elsewhere(message: Message, context: Context) -> Message:
 
     Where none can begin that is an error of theirs: a node does not stop a run, and what it has trained is sent.
     """
-    if CONF.parent.parent != bundles():  # a warm start: the other process imports nothing of a bundle either
-        sys.path[:] = [folder for folder in sys.path if Path(folder).resolve().parent != bundles()]
+    sys.path[:] = [
+        folder for folder in sys.path if folder not in brought()
+    ]  # nothing of a bundle there either
     try:
         return in_another_process(app_elsewhere, message, context)
     except RunStoppedError as error:

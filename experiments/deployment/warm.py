@@ -5,8 +5,8 @@ of its time goes into imports. This process imports once and then starts the pro
 before the others on PATH that holds two small programs of these names. Each of them hands its arguments, its environment
 and its streams to this process and waits; a fork of this process is then the task, and calls Flower's own entry point.
 
-A fork runs the code that is installed here and imports nothing from the bundle that a run brings; `deployment.apps`
-compares both. This process has one thread, opens no device and trains nothing, so that its forks may do all of that. With
+A fork runs the code that is installed here and imports nothing from the bundle that a run brings, wherever Flower
+unpacks it; `deployment.apps` compares both. Flower's programs for other kinds of apps are not run. This process has one thread, opens no device and trains nothing, so that its forks may do all of that. With
 --until-eof it ends the program when its own standard input ends: when the process that started it has ended.
 """
 
@@ -26,10 +26,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import entry_points
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 
 import experiments  # noqa: F401  the environment, before any numeric library
 from server.files import write_atomically
@@ -37,6 +38,12 @@ from server.files import write_atomically
 log = logging.getLogger("experiments.deployment.warm")  # not __main__, which this module runs as
 
 TASKS = ("flwr-clientapp", "flwr-serverapp")
+OTHERS = (
+    "flwr-agentapp",
+    "flwr-connector",
+    "flwr-model",
+    "flwr-simulation",
+)  # would run what a bundle brings
 UNTIL_EOF = "--until-eof"
 GRACE = 8.0  # seconds for tasks to end when the program has ended
 _LOOK = 0.05  # seconds between two looks at what has ended
@@ -50,6 +57,10 @@ socket.send_fds(link, [b"streams"], [0, 1, 2])
 link.sendall(told.encode())
 code = link.recv(1)
 sys.exit(code[0] if code else 1)
+"""
+_REFUSING = """\
+#!{python} -IS
+raise SystemExit("{name} is not run here: only the server app and the client app that are installed are.")
 """
 
 
@@ -66,6 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     with tasks_socket() as (listener, folder):
         environment = {
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds; Flower's own is 1
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # a bundle installs nothing
             **os.environ,
             "PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
@@ -106,15 +118,20 @@ def import_all() -> None:
 
 @contextlib.contextmanager
 def tasks_socket() -> Iterator[tuple[socket.socket, Path]]:
-    """Listen in a folder of this account's own that holds the programs which ask; both are gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="fedmf-warm-") as name, socket.socket(socket.AF_UNIX) as listener:
-        folder = Path(name)
+    """Listen in a folder of this account's own with the programs that ask or refuse; both are gone afterwards."""
+    with (
+        tempfile.TemporaryDirectory(prefix="fedmf-warm-") as place,
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
+        folder = Path(place)
         address = str(folder / "socket")
         listener.bind(address)
         listener.listen()
-        for task in TASKS:
-            text = _ASKING.format(python=sys.executable, address=address, name=task)
-            write_atomically(folder / task, text.encode(), mode=stat.S_IRWXU)
+        for name in (*TASKS, *OTHERS):
+            text = (_ASKING if name in TASKS else _REFUSING).format(
+                python=sys.executable, address=address, name=name
+            )
+            write_atomically(folder / name, text.encode(), mode=stat.S_IRWXU)
         yield listener, folder
 
 
@@ -188,18 +205,23 @@ def fresh_generators() -> None:
     torch.seed()
 
 
+class Installed(PathFinder):
+    """Finds modules where this process found them before it forked: a run's bundle is not among these folders."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module; a package's own modules lie in its folder, `path`."""
+        from experiments.deployment.apps import brought
+
+        installed = [folder for folder in sys.path if folder not in brought()]
+        return super().find_spec(fullname, installed if path is None else path, target)
+
+
 def refuse_bundles() -> None:
     """Import no module from a bundle in this process, whatever it names: a node runs what is installed on it."""
-    from experiments.deployment.apps import bundles
-
-    folder = bundles()
-
-    def finder(path: str) -> SimpleNamespace:
-        if not Path(path).resolve().is_relative_to(folder):
-            raise ImportError("not the folder of a bundle")
-        return SimpleNamespace(find_spec=lambda name, target=None: None)
-
-    sys.path_hooks.insert(0, finder)
+    sys.meta_path[:] = [Installed if finder is PathFinder else finder for finder in sys.meta_path]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from importlib import import_module, invalidate_caches
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -79,11 +79,11 @@ def test_the_program_ends_when_its_starter_is_gone_or_asks(tmp_path, how):
             process.kill()
 
 
-@pytest.fixture
-def bundle(tmp_path, monkeypatch):
-    """The folder of a bundle of this code, where Flower would have unpacked it, first on the path."""
+@pytest.fixture(params=["apps/fedmf.fedmf.0.1.0.abc", "evil.abc"])
+def bundle(tmp_path, monkeypatch, request):
+    """The folder of a bundle of this code, first on the path: where Flower unpacks it, or where its version leads (0.1.0/../../evil)."""
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
-    folder = tmp_path / "apps" / "fedmf.fedmf.0.1.0.abc"
+    folder = tmp_path / request.param
     for package in ("fedmf", "server", "client", "experiments", "conf"):
         shutil.copytree(CONF.parent / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.syspath_prepend(folder)
@@ -114,16 +114,16 @@ def test_code_that_has_changed_since_it_was_imported_plays_nothing(monkeypatch):
 
 
 def test_nothing_of_a_bundle_is_imported(bundle, monkeypatch):
-    (bundle / "evil.py").write_text("raise SystemExit('it runs')")
-    monkeypatch.setattr(sys, "path_hooks", list(sys.path_hooks))
+    for name in ("evil", "worse"):
+        (bundle / f"{name}.py").write_text("raise SystemExit('it runs')")
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     with pytest.raises(SystemExit, match="it runs"):
         import_module("evil")
     warm.refuse_bundles()
-    sys.path_importer_cache.clear()
-    invalidate_caches()
-    with pytest.raises(ModuleNotFoundError):
-        import_module("evil")
-    sys.path_importer_cache.clear()
+    for name in ("evil", "worse"):
+        with pytest.raises(ModuleNotFoundError):
+            import_module(name)
+    assert import_module("wave").__name__ == "wave"  # what is installed is found as before
 
 
 def test_forks_draw_from_generators_of_their_own():
@@ -138,6 +138,8 @@ def test_forks_draw_from_generators_of_their_own():
 def test_what_asks_for_tasks_is_for_this_account_alone():
     with warm.tasks_socket() as (_, folder):
         assert folder.stat().st_mode & 0o777 == 0o700
-        assert {path.name for path in folder.iterdir()} == {*warm.TASKS, "socket"}
+        assert {path.name for path in folder.iterdir()} == {*warm.TASKS, *warm.OTHERS, "socket"}
         assert all(os.access(folder / task, os.X_OK) for task in warm.TASKS)
+        refused = subprocess.run([folder / "flwr-agentapp"], capture_output=True, text=True, check=False)
+        assert (refused.returncode, "is not run here" in refused.stderr) == (1, True)
     assert not folder.exists()
