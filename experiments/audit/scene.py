@@ -42,7 +42,7 @@ INT8_LINF = (
     1024 / 127
 ) ** 2  # int8 levels are then 2^-10 apart, so that digits are levels and nothing is rounded
 OPTIMIZER = Sgd(learning_rate=0.5, momentum=0.5)
-FIRST_NAME = 995  # of a client: names of different lengths that begin alike
+EXAMPLES = 1, 2, 5, 17, 40  # of clients, in turn
 SILENCE = Faults(drop_out=0.2, delay=0.1, error=0.2, duplicate=0.3)
 FAR = 10.0  # times the bound
 OVER, OVER_L2, OVER_LINF, AT, NOT_FINITE, WITHIN = KINDS = (
@@ -189,13 +189,24 @@ def known_sums(scene: Scene, run: int, masks: npt.NDArray[np.bool_] | None) -> F
     return rotated(plan, total * signs) * signs  # its own inverse
 
 
+def name_of(client: int) -> str:
+    """Return the name of a client (from 0): 995, 996, 1095, 1096, ...: of two lengths, and both begin and end alike."""
+    return str(995 + 100 * (client // 2) + client % 2)
+
+
+def number_of(name: str) -> int:
+    """Return the client (from 0) of a name."""
+    hundreds, last = divmod(int(name) - 995, 100)
+    return 2 * hundreds + last
+
+
 class Named(SimulatedPopulation):
-    """The clients of a scene, whose names are not all of one length and begin alike."""
+    """The clients of a scene under their names."""
 
     def cohort(self, plan: Plan, server_round: int, grid: Any, *, key: SecretKey) -> dict[int, list[str]]:
         """Return the names of the round's clients, by the node that runs them."""
         places = super().cohort(plan, server_round, grid, key=key)
-        return {node: [str(int(name) + FIRST_NAME) for name in names] for node, names in places.items()}
+        return {node: [name_of(int(name)) for name in names] for node, names in places.items()}
 
 
 class KnownTrainer(Trainer):
@@ -282,6 +293,7 @@ class Run:
         self._strategy.start(self._grid)
 
     def _examples(self, name: str, context: Context) -> Examples:
-        """Return a client's examples, 1 to 5 of them: its vector, so often."""
-        vector = self._holds(int(name) - FIRST_NAME, self._strategy.state.round + 1)
-        return Examples(np.tile(vector, (1 + int(name) % 5, 1)), np.zeros(1 + int(name) % 5, np.int64))
+        """Return a client's examples: its vector, so often."""
+        client = number_of(name)
+        vector, count = self._holds(client, self._strategy.state.round + 1), EXAMPLES[client % len(EXAMPLES)]
+        return Examples(np.tile(vector, (count, 1)), np.zeros(count, np.int64))

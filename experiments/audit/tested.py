@@ -50,7 +50,7 @@ COUPLED_SCENES = (
     Scene("rotated", resume_after=5),
     Scene("masks", keep_probability=0.3, rotation="identity", linf=64),
     Scene("rotated and padded, banded, silent clients", "banded_toeplitz", dimension=200, silent=True),
-    Scene("rotated, masks, shared messages", keep_probability=0.3, together=2, resume_after=3),
+    Scene("rotated, masks, shared messages", keep_probability=0.3, together=4, resume_after=3),
     Scene("rotated, masks, int8", keep_probability=0.3, value_type="int8"),
     Scene(
         "tree, masks", "binary_tree", keep_probability=0.3, linf=64, rotation="identity", rounds_per_epoch=4
@@ -61,14 +61,27 @@ FALSE_ALARM = 1e-7  # of a scene's noise, and of its masks: all scenes together 
 NOISE_SCENES = (
     Scene("rotated, clients over their bounds", speaking=True),
     Scene(
-        "masks, clients over their bounds", keep_probability=0.3, rotation="identity", linf=64, speaking=True
+        "masks, shared messages, clients over their bounds",
+        keep_probability=0.3,
+        rotation="identity",
+        linf=64,
+        together=4,
+        speaking=True,
     ),
     Scene(
         "rotated and padded, masks, resumed", keep_probability=0.3, dimension=255, together=2, resume_after=2
     ),
-    Scene("int8, masks", "independent", keep_probability=0.1, value_type="int8", linf=INT8_LINF),
+    Scene("int8, few kept", "independent", keep_probability=0.03, value_type="int8", linf=INT8_LINF),
     Scene("int8, padded, silent clients", value_type="int8", dimension=200, silent=True, runs=20),
-    Scene("banded, 20 rounds", "banded_toeplitz", dimension=200, cohort_size=2, rounds_per_epoch=20, runs=12),
+    Scene(
+        "banded, 9 epochs of 23 rounds",
+        "banded_toeplitz",
+        dimension=200,
+        cohort_size=2,
+        rounds_per_epoch=23,
+        epochs=9,
+        runs=8,
+    ),
     Scene(
         "tree, six coordinates",
         "binary_tree",
@@ -79,7 +92,7 @@ NOISE_SCENES = (
         epochs=2,
         runs=80,
     ),
-    Scene("rotated, masks, large", keep_probability=0.3, dimension=1 << 17, cohort_size=2, runs=3),
+    Scene("rotated, masks, large", keep_probability=0.3, dimension=1 << 18, cohort_size=2, runs=3),
 )
 Around = Callable[[Scene, Holds, int], Callable[[Worker], Worker]]
 """What wraps the worker of a scene, whose clients hold this, for the sake of this client."""
@@ -150,6 +163,10 @@ def _pair(scene: Scene, client: int, lap: int, secret: SecretKey, around: Around
             entry = float(np.abs(rotated(plan, difference[epoch, steps[epoch]])).max()) * whole
             limit = 1 + (float(np.linalg.norm(error[epoch, steps[epoch]])) + step) * whole
             found.append(Finding(WHOLE_VECTOR, entry, limit, not entry <= limit, where=f"epoch {epoch}"))
+    first, second = ([release.answered for release in run.committed] for run in (inside, outside))
+    found.append(
+        Finding(OWN_ROUND, float(first != second), 0.0, first != second, where="who is recorded as heard")
+    )
     found += [journal(inside), journal(outside)]
     return [replace(one, where=f"client {client}; {one.where}") for one in found]
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from client.app import sent_bytes, unpack
-from experiments.audit.scene import FIRST_NAME, Scene, plan_of
+from experiments.audit.scene import Scene, name_of, plan_of
 from experiments.engines.grid import clients_of
 from fedmf.updates import wire
 
@@ -19,7 +19,7 @@ class Hostile:
 
     def submit(self, messages):
         """Hand on the tasks, and remember which are the client's."""
-        name = str(self._client + FIRST_NAME)
+        name = name_of(self._client)
         self._asked |= {one.metadata.message_id: one for one in messages if clients_of(one) == [name]}
         self._worker.submit(messages)
 

@@ -187,12 +187,12 @@ def of_float16(row):
     return NoiseRow(np.zeros_like(row.mean), 1.0, values / STEP)
 
 
-def public_from_the_third_epoch():
-    """Draw the noise of the third epoch and of all later ones by a key that anyone can compute."""
+def public_from(first_epoch):
+    """Draw the noise of an epoch (from 0) and of all later ones by a key that anyone can compute."""
 
     def make(plan, state, *given, **more):
         epoch, own = state.position(plan)[0], state.secrets
-        public = own if epoch < 2 else replace(own, key=SecretKey.reproducible(epoch))
+        public = own if epoch < first_epoch else replace(own, key=SecretKey.reproducible(epoch))
         release, secrets = make_release(plan, replace(state, secrets=public), *given, **more)
         return release, replace(secrets, key=own.key)
 

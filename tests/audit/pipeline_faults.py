@@ -11,7 +11,7 @@ import experiments.audit.scene
 import server.strategy
 from audit.noise_faults import is_last
 from experiments.audit.sabotage import UNCLIPPED, patched
-from experiments.audit.scene import Named, Run
+from experiments.audit.scene import EXAMPLES, Named, Run, name_of, number_of
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from server.aggregation import UNCLIPPED_BOUND, FixedPoint
@@ -20,7 +20,7 @@ from server.record import Record
 from server.state import Register, Secrets, apply_release, begin_epoch, make_release
 from server.strategy import FedMF
 
-FAVOURED = "1002"
+FAVOURED = name_of(7)
 
 
 # masks
@@ -60,6 +60,14 @@ def asked_in(strategy, number):
     """Return the clients of round `number`."""
     (names,) = strategy.population.cohort(strategy.plan, number, OneNode, key=None).values()
     return names
+
+
+def of_the_first(strategy, client, step, key):
+    """Give the third and later clients of a message the first one's mask key."""
+    cohort = asked_in(strategy, strategy.state.round + 1)
+    place = cohort.index(client)
+    late = place % 4  # so many share a message
+    return key, cohort[place - late if late > 1 else place], step
 
 
 def by_pairs(strategy, client, step, key):
@@ -108,6 +116,16 @@ def one_mask_moved():
 
 
 # the bounds on what a client sends
+
+
+def fewer_gaps():
+    """Keep coordinates a fifth more often where few are kept."""
+    honest = wire.coordinates
+
+    def coordinates(key, dimension, keep_probability):
+        return honest(key, dimension, keep_probability * (1.2 if keep_probability < 0.05 else 1))
+
+    return patched((wire, "coordinates", coordinates), (client.privatize, "coordinates", coordinates))
 
 
 _fit, _decode, _privatize = FixedPoint.fit, wire.decode, client.privatize.privatize
@@ -180,15 +198,19 @@ def larger_bounds_for_one():
         yield
 
 
-def times_examples():
-    """Multiply the kept values by the client's number of examples."""
-
+def sending(factor):
+    """Multiply the kept values of a client by `factor(how many examples it has)`."""
     honest = client.app.sent_bytes
 
     def sent_bytes(values, task):
-        return honest((1 + int(task.client) % 5) * values, task)
+        return honest(factor(examples_of(task)) * values, task)
 
     return patched((client.app, "sent_bytes", sent_bytes))
+
+
+def examples_of(task):
+    """Return how many examples a client of a scene has."""
+    return EXAMPLES[number_of(task.client) % len(EXAMPLES)]
 
 
 def unclipped_beside_a_start():
@@ -269,6 +291,19 @@ def asked_twice():
         return [first, *others, again]
 
     return patched((FedMF, "configure_train", configure), (Register, "spend", lambda self, clients: self))
+
+
+def without_zeros():
+    """Leave a client whose values are zeros out of those who are recorded as heard."""
+
+    def add(honest, strategy, replies, memory):
+        total, answered = honest(strategy, [])
+        for reply in replies:
+            part, who = honest(strategy, [reply])
+            total, answered = total + part, [*answered, *(who if part.any() else [])]
+        return total, answered
+
+    return adding(add)
 
 
 def leaking_momentum():

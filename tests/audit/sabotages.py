@@ -110,8 +110,8 @@ CAUGHT = (
     fault("a journal ahead of the noise", JOURNAL, pipeline.ahead_of_the_noise, resumed),
     # shared/docs/SABOTAGES.md
     fault("no L2 clip on the path that every run takes", SENSITIVITY, pipeline.unclipped_beside_a_start, masked),
-    fault("kept values multiplied by the number of examples", SENSITIVITY, pipeline.times_examples, masked),
-    fault("rows from a public seed from the third epoch on", CORRELATION, noise.public_from_the_third_epoch),
+    fault("kept values multiplied by the number of examples", SENSITIVITY, lambda: pipeline.sending(lambda examples: examples), masked),
+    fault("rows from a public seed from the third epoch on", CORRELATION, lambda: noise.public_from(2)),
     fault("sigma of every epoch from the first one's column norm", VARIANCE,
           lambda: patched((Plan, "sigma_in", lambda self, epoch, honest=Plan.sigma_in: honest(self, 0))), lambda scene: scene.mechanism == "banded_toeplitz"),
     drawn("row r of an epoch is row r mod 8", REPEATED,
@@ -121,6 +121,19 @@ CAUGHT = (
           lambda: pipeline.masks_of(lambda client, step: (client[:3], step)), masked),
     fault("noise scaled by replies", VARIANCE, lambda: noise.of_plan(noise.by_replies), lambda scene: scene.silent),
     fault("a client asked through two messages", SENSITIVITY, pipeline.asked_twice),
+    # found by reviewers
+    fault("rows from a public seed from the seventh epoch on", CORRELATION, lambda: noise.public_from(6), lambda scene: scene.epochs > 6),
+    drawn("row r of an epoch is row r mod 21", REPEATED,
+          lambda key, row, d: gaussian_row(key, row % 21, d), lambda scene: scene.rounds_per_epoch > 21),
+    drawn("coordinates beyond 2^17 are the first ones", REPEATED,
+          lambda key, row, d: np.resize(gaussian_row(key, row, min(d, 1 << 17)), d), lambda scene: scene.dimension > 1 << 17),
+    fault("mask key of the last two letters", MASKS,
+          lambda: pipeline.masks_of(lambda client, step: (client[-2:], step)), masked),
+    fault("later clients of a message have the first one's mask", MASKS,
+          lambda: pipeline.of_strategy(pipeline.of_the_first), lambda scene: scene.together == 4 and masked(scene)),
+    fault("few coordinates kept a fifth more often", ("mask share",), pipeline.fewer_gaps, lambda scene: scene.keep_probability < 0.05),
+    fault("kept values doubled with more than five examples", SENSITIVITY, lambda: pipeline.sending(lambda examples: 1 + (examples > 5))),
+    fault("a client of zeros is not recorded as heard", OWN_ROUND, pipeline.without_zeros),
 )
 ESCAPES = (drawn("float32 rows", (), noise.of_float32), drawn("noise of a short key", (), noise.short))
 BY_CHANCE = (
