@@ -20,7 +20,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 run: setup
 	$(BIN)/python -m experiments.simulate
 
-# A SuperLink and three nodes with TLS and keys, on the loopback interface; the eight epochs of `make run`.
+# A SuperLink and three nodes with TLS and keys, on the loopback interface; two epochs of `make run`'s data.
 deploy-demo: setup
 	$(BIN)/python -m experiments.deploy_demo
 

@@ -48,8 +48,12 @@ def public_box_key(text: str) -> X25519PublicKey:
 
 
 def private_box_key(file: Path) -> X25519PrivateKey:
-    """Return the private box key in a PEM file. Raises `SettingError` for none, with how one is made."""
+    """Return the private box key in a PEM file. Raises `SettingError` for none, and for one that every account can read."""
     try:
+        if file.stat().st_mode & 0o007:
+            raise SettingError(
+                f"the box key in {file} can be read or written by other accounts; chmod 600 {file}."
+            )
         key = load_pem_private_key(file.read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
         raise SettingError(f"the box key in {file} cannot be read ({error}); {HOW}") from error

@@ -107,12 +107,12 @@ def import_all() -> None:
 
     own_code()  # the digest of what is imported next, kept for the forks
 
-    import flwr.superlink.cli
-    import flwr.supernode.cli  # noqa: F401
     import torch
 
     import experiments.deployment.apps  # noqa: F401
 
+    for name in TASKS:
+        entry_points(group="console_scripts")[name].load()
     torch.set_num_threads(1)
 
 

@@ -128,6 +128,10 @@ def test_keys_are_read_as_openssl_writes_them(tmp_path):
     file.write_text(
         "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VuBCIEIHcHbQpzGKV9PBbBclGyZkXfTC+H68CZKrF3+6UduSwq\n-----END PRIVATE KEY-----\n"
     )
+    file.chmod(0o644)
+    with pytest.raises(SettingError, match="read or written by other accounts; chmod 600"):
+        private_box_key(file)
+    file.chmod(0o600)
     key = private_box_key(file)
     assert public_box_key("hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=").public_bytes_raw() == (
         key.public_key().public_bytes_raw()
