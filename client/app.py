@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,11 +89,8 @@ def has_own_memory(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def _check_shape(trained: Sequence[int], sent: Sent) -> None:
-    if tuple(trained) != sent.model.shape:
-        raise SettingError(
-            f"training gave an update of shape {tuple(trained)}; it must be {sent.model.shape}."
-        )
+def _other_shape(trained: Sequence[int], sent: Sent) -> SettingError:
+    return SettingError(f"training gave an update of shape {tuple(trained)}; it must be {sent.model.shape}.")
 
 
 class Resident:
@@ -157,12 +155,14 @@ class Resident:
                 )
             if self._there is None:
                 trained = trainer.train(sent.model, examples.x, examples.y, order=order)
-                _check_shape(trained.shape, sent)
+                if trained.shape != sent.model.shape:
+                    raise _other_shape(trained.shape, sent)
                 kept = privatize(trained, self._plan, mask_key, start=sent.model, scale=sent.scale)
             else:
                 start, scale = sent.on(trainer.device)
                 there = trainer.train_there(start, examples.x, examples.y, order=order)
-                _check_shape(there.shape, sent)
+                if there.shape != sent.model.shape:
+                    raise _other_shape(there.shape, sent)
                 kept = self._there.privatize(there, mask_key, start=start, scale=scale)
         except (Exception, SystemExit):
             try:  # before any trainer was made, the device that it would be given
@@ -225,10 +225,10 @@ def make_client_app(
 
 def unpack(message: Message) -> tuple[list[Task], Vector]:
     """Return each client's task, and the flat model (d,), float32, that they share."""
-    record = message.content.config_records[wire.TASK]
-    round_of_run = message.metadata.run_id, int(record[wire.EPOCH]), int(record[wire.STEP])  # type: ignore[arg-type]
+    record: Any = message.content.config_records[wire.TASK]
+    round_of_run = message.metadata.run_id, int(record[wire.EPOCH]), int(record[wire.STEP])
     fixed = str(record.get(wire.FIXED, ""))
-    asked = zip(wire.entries(record, wire.CLIENT), wire.entries(record, wire.MASK_KEY), strict=True)
+    asked = zip(record[wire.CLIENT], record[wire.MASK_KEY], strict=True)
     tasks = [Task(Turn(*round_of_run, client), SecretKey(key), fixed) for client, key in asked]
     return tasks, wire.to_vector(message.content.array_records[wire.MODEL][wire.VECTOR].data)
 
@@ -283,8 +283,9 @@ def play(
     the finite numbers: `on_failure` alone is told.
     """
     try:
-        examples = examples_of(task.client, context)
-        order = plan.seed.generator("data order", task.client, task.turn.epoch)
+        turn = task.turn
+        examples = examples_of(turn.client, context)
+        order = plan.seed.generator("data order", turn.client, turn.epoch)
         kept = resident.play(sent, examples, order, task.mask_key, task.fixed_digest)
         sendable = sent_bytes(kept.values, task)
     except (Exception, SystemExit) as error:
@@ -311,7 +312,8 @@ def play_elsewhere(
     log.warning("another process plays the clients from %s on", tasks[0].client)
     try:
         fields = elsewhere(part_of(message, tasks), context).content.config_records[wire.UPDATE]
-        return [bytes(data) for _, data in zip(tasks, wire.entries(fields, wire.VALUES), strict=True)]
+        sent: Any = fields[wire.VALUES]
+        return [bytes(data) for _, data in zip(tasks, sent, strict=True)]
     except RunStoppedError:  # before the data of any of these clients were read
         raise
     except Exception as error:

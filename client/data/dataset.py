@@ -162,19 +162,18 @@ class Public:
                     raise DataError(f"{who} holds {name}s that are not finite; all must be finite numbers.")
                 if part.dtype.kind != "f" and is_number:
                     may_be_ignored = name == "target" and (self.task == NEXT_TOKEN or part.ndim > 1)
-                    self._check_range(part[part != IGNORED_TARGET] if may_be_ignored else part, who, number)
+                    values = part[part != IGNORED_TARGET] if may_be_ignored else part
+                    if values.size and not 0 <= values.min() <= values.max() < self.classes:
+                        raise self._outside(values, who, number)
 
-    def _check_range(self, values: np.ndarray, who: str, name: str) -> None:
-        """Raise `DataError` unless all integers in `values` [...] are at least 0 and below `classes`."""
-        if values.size == 0:
-            return
+    def _outside(self, values: np.ndarray, who: str, name: str) -> DataError:
+        """Return the error that an integer in `values` [...] is below 0, or not below `classes`."""
         wrong = int(values.min()) if values.min() < 0 else int(values.max())
-        if not 0 <= wrong < self.classes:
-            unreadable = f" ({UNREADABLE} stands for what could not be read)" * (wrong == UNREADABLE)
-            raise DataError(
-                f"{who} holds the {name} {wrong}{unreadable}; with classes={self.classes} it must be 0 to "
-                f"{self.classes - 1}."
-            )
+        unreadable = f" ({UNREADABLE} stands for what could not be read)" * (wrong == UNREADABLE)
+        return DataError(
+            f"{who} holds the {name} {wrong}{unreadable}; with classes={self.classes} it must be 0 to "
+            f"{self.classes - 1}."
+        )
 
 
 def _is_count(value: object) -> bool:

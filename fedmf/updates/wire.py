@@ -20,7 +20,7 @@ another run, round or client fits nowhere else. Without the mask key a tag is gu
 
 import hmac
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -89,12 +89,6 @@ class Bounds:
         if self.l2_norm is None:
             return None
         return self.l2_norm * (1 + TAU) if self.value_type == "int8" else self.l2_norm
-
-
-def entries(record: Mapping[str, Any], name: str) -> list[Any]:
-    """Return the field `name` of a record that this project's code made: a list with an entry for each client."""
-    found: list[Any] = record[name]
-    return found
 
 
 def to_bytes(values: Values) -> bytes:
