@@ -215,15 +215,12 @@ def _transform_above(vector: Reals, stride: int) -> None:
 def diagonal(
     v: Float64, eta: Float64, beta: float, behind: Float64, shifts: Float64, weights: Float64
 ) -> Float64:
-    """Return the diagonal of `smoother.filters` alone, pole by pole: a pole's history stays in the cache."""
-    n = len(v)
-    total = np.zeros(n)
-    steps = np.empty((4, n))
-    last = np.empty(4)
-    variances = np.empty(n)
-    gathered = np.empty((n, 4))
+    """Return the diagonal of `smoother.filters_in_numpy` alone, pole by pole: a pole's history stays in the cache."""
+    total = np.zeros(len(v))
+    variances = np.empty(len(v))
+    gathered = np.empty((len(v), 4))
     for k in range(len(shifts)):
-        _filter_pole(v, eta, beta, behind, shifts[k], gathered, steps, variances, last)
+        _filter_pole(v, eta, beta, behind, shifts[k], gathered, variances)
         total += weights[k] * variances
     return total
 
@@ -236,21 +233,12 @@ def _filter_pole(
     behind: Float64,
     shift: float,
     gathered: Float64,
-    steps: Float64,
     variances: Float64,
-    last: Float64,
 ) -> None:
-    """Run both filters of one pole: fill `gathered` (T, 4), `steps` (4, T), `variances` (T,) and `last` (4,).
-
-    `gathered` is scratch for a, b, c, D; `steps` holds B, C, t, q; see `smoother.filters_in_numpy`.
-    """
+    """Run both filters of one pole: fill `gathered` (T, 4), which is scratch for a, b, c, D, and `variances` (T,)."""
     n = len(v)
-    a, b, c, D = (
-        behind[0],
-        behind[1],
-        behind[2],
-        behind[3],
-    )  # the covariance of (x, d) by the rounds above i, and its determinant
+    # The covariance of (x, d) by the rounds above i, and its determinant.
+    a, b, c, D = behind[0], behind[1], behind[2], behind[3]
     for i in range(n - 1, -1, -1):
         # One step of the walk, d_i = d_{i+1} + w_i and x_i = beta x_{i+1} + eta_i d_i.
         c += 1.0
@@ -280,10 +268,5 @@ def _filter_pole(
         t = eta[i] * A + B
         innovation = eta[i] * (t + B) + C
         q = 1.0 / (1.0 + innovation)
-        steps[0, i] = B
-        steps[1, i] = C
-        steps[2, i] = t
-        steps[3, i] = q
         # w_i is integrated out: the information on (x, d) of the next round.
         A, B, C, J = beta * beta * (A + J) * q, beta * t * q, innovation * q, beta * beta * J * q
-    last[0], last[1], last[2], last[3] = A, B, C, J

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedmf.checks import check_at_least
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.run_factorization import RunFactorization
@@ -45,7 +44,6 @@ def henzinger_lower(rounds: int) -> float:
     >>> round(henzinger_lower(16), 6)
     5.088292
     """
-    check_at_least("rounds", rounds, 1)
     n = rounds
     return float(np.sqrt(n) * (2 + np.log((2 * n + 1) / 5) + np.log(2 * n + 1) / (2 * n)) / np.pi)
 
@@ -58,7 +56,6 @@ def henzinger_upper(rounds: int) -> float:
     >>> round(henzinger_upper(16), 6)
     7.246054
     """
-    check_at_least("rounds", rounds, 1)
     return float(np.sqrt(rounds) * (1 + np.log(4 * rounds / 5) / np.pi))
 
 
@@ -70,6 +67,5 @@ def prefix_sum_schatten(rounds: int) -> float:
     >>> round(prefix_sum_schatten(16), 6)
     6.513799
     """
-    check_at_least("rounds", rounds, 1)
     odd = np.arange(1, 2 * rounds, 2)
     return float((0.5 / np.sin(odd * np.pi / (4 * rounds + 2))).sum() / np.sqrt(rounds))

@@ -14,7 +14,6 @@ differs by from that of the real numbers in the theorem is in `fedmf.accounting.
 """
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -56,12 +55,10 @@ def next_noise(
     if donate:
         given = replace(state, buffers=state.buffers.view())
         state.buffers.flags.writeable = False  # the mark of a spent state, for whoever has kept it
-    mean, fresh, after = stream.next(partial(_fresh, key, dimension), given, donate=donate)
+    mean, fresh, after = stream.next(
+        lambda number: gaussian_row(key, number, dimension), given, donate=donate
+    )
     return NoiseRow(mean, stream.own(state.step), fresh), after
-
-
-def _fresh(key: SecretKey, dimension: int, number: int) -> Float64:
-    return gaussian_row(key, number, dimension)
 
 
 def released(

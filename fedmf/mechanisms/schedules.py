@@ -12,7 +12,6 @@ piece at the same place: the last quarter of the rounds has 0.15 of the rate.
 import math
 
 from fedmf.checks import check_at_least, check_choice
-from fedmf.errors import SettingError
 from fedmf.setting import SCHEDULES
 
 COOLDOWN_FROM = 0.75
@@ -27,7 +26,7 @@ def share(schedule: str, progress: float) -> float:
     "constant" is 1; "decay" falls in a straight line that would reach 0 after the last round; "cosine" falls
     along half a cosine that would reach 0.05 after the last round; "cooldown" is 1 for three quarters of the
     run, then falls in a straight line that would reach 0.05 after the last round; "step" is 1 for three quarters
-    of the run and 0.15 from then on. Raises `SettingError` for an unknown schedule and for progress outside [0, 1).
+    of the run and 0.15 from then on. Raises `SettingError` for an unknown schedule.
 
     >>> [share("cooldown", done / 8) for done in range(8)]
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.525]
@@ -37,8 +36,7 @@ def share(schedule: str, progress: float) -> float:
     [1.0, 1.0, 1.0, 0.15]
     """
     check_choice("schedule", schedule, SCHEDULES)
-    if not 0 <= progress < 1:
-        raise SettingError(f"progress is {progress}; it must lie in [0, 1).")
+    assert 0 <= progress < 1
     if schedule == "constant":
         return 1.0
     if schedule == "decay":

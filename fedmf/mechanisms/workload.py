@@ -57,11 +57,6 @@ class LaterRounds:
     c: float = 0.0
     determinant: float = 0.0
 
-    @property
-    def covariance(self) -> Float64:
-        """Q, shape (2, 2) float64."""
-        return np.array([[self.a, self.b], [self.b, self.c]])
-
     def loss(self, left: Float64, beta: float) -> float:
         """Return the squared error that later rounds add, given the covariance (2, 2) of (m, y) left to them."""
         return float(self.c * left[1, 1] + 2 * beta * self.b * left[0, 1] + beta**2 * self.a * left[0, 0])
@@ -185,28 +180,24 @@ def materialize(workload: Workload) -> Float64:
 
 def apply(workload: Workload, rows: Float64) -> Float64:
     """Return A x for rows x of shape (T, ...) in O(T), float64."""
-    _check_rows(workload, rows)
     averaged = recursion(workload.momentum, rows)
     return np.cumsum(_column(rates(workload), rows) * averaged, axis=0)
 
 
 def solve(workload: Workload, rows: Float64) -> Float64:
     """Return A^-1 y for rows y of shape (T, ...) in O(T), float64."""
-    _check_rows(workload, rows)
     steps = np.diff(rows, axis=0, prepend=np.zeros_like(rows[:1])) / _column(rates(workload), rows)
     return steps - workload.momentum * np.concatenate([np.zeros_like(steps[:1]), steps[:-1]])
 
 
 def transposed_apply(workload: Workload, rows: Float64) -> Float64:
     """Return A^T y for rows y of shape (T, ...) in O(T), float64."""
-    _check_rows(workload, rows)
     summed = np.cumsum(rows[::-1], axis=0) * _column(rates(workload)[::-1], rows)
     return recursion(workload.momentum, summed)[::-1]
 
 
 def after_last(workload: Workload, rows: Float64) -> Float64:
     """Return what rows (T, ...) leave after the last round: momentum m_T and output y_T, shape (2, ...)."""
-    _check_rows(workload, rows)
     averaged = recursion(workload.momentum, rows)
     return np.stack([averaged[-1], (_column(rates(workload), rows) * averaged).sum(axis=0)])
 
@@ -217,8 +208,9 @@ def gram_apply(workload: Workload, x: Float64) -> Float64:
     if workload.later == NONE:
         return transposed_apply(workload, outputs)
     momentum, output = after_last(workload, x)
-    # R^T x = (beta m, y); Q R^T x is the state (x, d) with which the chain A^T starts behind the last round.
-    behind = workload.later.covariance @ [workload.momentum * momentum, output]
+    # R^T x = (beta m, y); Q R^T x is the state (x, d) with which the chain A^T starts after the last round.
+    later = workload.later
+    behind = np.array([[later.a, later.b], [later.b, later.c]]) @ [workload.momentum * momentum, output]
     driven = rates(workload)[::-1] * (behind[1] + np.cumsum(outputs[::-1]))
     driven[0] += workload.momentum * behind[0]
     return recursion(workload.momentum, driven)[::-1]
@@ -270,11 +262,6 @@ def _check_rates(rounds: int, values: Float64) -> None:
             f"learning_rates lie between {values.min()} and {values.max()}; "
             f"the smallest must be at least {SMALLEST_RATE} of the largest: raise the small ones to that."
         )
-
-
-def _check_rows(workload: Workload, rows: Float64) -> None:
-    if rows.shape[0] != workload.rounds:
-        raise SettingError(f"there are {rows.shape[0]} rows; the workload has {workload.rounds} rounds.")
 
 
 def _column(values: Float64, rows: Float64) -> Float64:

@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from fedmf.checks import check_at_least, check_positive
+from fedmf.checks import check_positive
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey, uniform_words
 
@@ -132,8 +132,6 @@ def default_linf_bound(l2_bound: float, dimension: int, cohort_size: int) -> flo
     concentration of a randomised Hadamard transform (a coordinate of a rotated unit vector is
     1/sqrt(D)-sub-Gaussian).
     """
-    check_at_least("dimension", dimension, 1)
-    check_at_least("cohort_size", cohort_size, 1)
     return l2_bound * min(1.0, math.sqrt(2 * math.log(dimension * cohort_size) / dimension))
 
 

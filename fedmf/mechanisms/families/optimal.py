@@ -12,10 +12,9 @@ there eigendecompositions in double precision lose the small end of the spectrum
 """
 
 import logging
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
@@ -96,12 +95,10 @@ def _leading(reduced: StrategyForm, r: int) -> RecurrentStream:
     return RecurrentStream(len(leading.c), tables_of(with_unit_columns(leading)))
 
 
-@dataclass(frozen=True)
-class DenseSolution:
-    """Lower triangular C (T, T) with unit columns, B = A C^-1, and bounds on the root loss of the optimum."""
+class DenseSolution(NamedTuple):
+    """Lower triangular C (T, T) with unit columns, and bounds on the root loss of the optimum."""
 
     C: Float64
-    B: Float64
     lower: float
     upper: float
 
@@ -116,7 +113,6 @@ def solve_densely(
     is not square, finite, lower triangular and invertible.
     """
     check_lower_triangular("the workload", matrix)
-    check_at_least("max_iterations", max_iterations, 1)
     gram = matrix.T @ matrix if gram is None else gram
     v = np.sqrt(np.diag(gram))  # any positive start will do: the column norms of all rows
     for _ in range(max_iterations):
@@ -128,10 +124,10 @@ def solve_densely(
         if upper <= lower * (1 + gap):
             break
         v = v * diagonal
-    # Unit columns, whatever v is: C^T C = X with its diagonal divided out; then B = A C^-1.
-    C = _reverse_cholesky(X / np.sqrt(np.outer(diagonal, diagonal)))
-    B = solve_triangular(C, matrix.T, lower=True, trans="T").T
-    return DenseSolution(C, B, float(np.sqrt(lower)), float(np.sqrt(upper)))
+    # Unit columns, whatever v is: C^T C = X with its diagonal divided out, C lower triangular.
+    flipped = np.linalg.cholesky((X / np.sqrt(np.outer(diagonal, diagonal)))[::-1, ::-1])
+    C = np.asarray(flipped.T[::-1, ::-1], dtype=np.float64)
+    return DenseSolution(C, float(np.sqrt(lower)), float(np.sqrt(upper)))
 
 
 def _strategy_gram(gram: Float64, v: Float64) -> Float64:
@@ -141,12 +137,6 @@ def _strategy_gram(gram: Float64, v: Float64) -> Float64:
     square_root: Float64 = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
     X: Float64 = square_root / np.outer(root, root)
     return X
-
-
-def _reverse_cholesky(X: Float64) -> Float64:
-    """Return the lower triangular C with C^T C = X."""
-    flipped = np.linalg.cholesky(X[::-1, ::-1])
-    return np.asarray(flipped.T[::-1, ::-1], dtype=np.float64)
 
 
 def fit_dense(workload: Workload) -> DenseStream:

@@ -60,11 +60,6 @@ class Solution:
     iterations: int
     seconds: float = 0.0
 
-    @property
-    def gap(self) -> float:
-        """upper / lower - 1, on root loss."""
-        return self.upper / self.lower - 1
-
 
 class _Iterate(NamedTuple):
     """One evaluation: v rescaled, the diagonal of X(v), the interval and the two bounds on the loss."""
@@ -86,8 +81,7 @@ def solve(
     """Return the optimum of `workload` with upper / lower - 1 <= `gap` on the LOSS where that is reached.
 
     The iteration begins at `start` (T,) > 0, such as the v of a like workload; None: at a profile that suits prefix
-    sums. A solution that stops above `gap` is still a valid mechanism with valid bounds: its own `gap` says so, and
-    the caller decides. Raises `FloatingPointError` if no iterate is finite, `SettingError` for a gap below
+    sums. A solution that stops above `gap` is still a valid mechanism with valid bounds: the caller decides. Raises `FloatingPointError` if no iterate is finite, `SettingError` for a gap below
     the quadrature error.
     """
     if not gap >= 10 * QUADRATURE:

@@ -33,7 +33,7 @@ The truncation need not be accurate for privacy: column norms and loss are compu
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -106,7 +106,7 @@ def pole_process(solution: Solution, workload: Workload) -> PoleProcess:
 def _behind(information: Float64, workload: Workload) -> Float64:
     """Return (Q^-1 + Lambda)^-1 = Q (1 + Lambda Q)^-1, shape (2, 2, K), from A, B, C, J of Lambda, (4, K)."""
     A, B, C, J = information
-    a, b, c, D = smoother.behind(workload)
+    a, b, c, D = astuple(workload.later)
     # By adjugates: the determinant is a sum of positive terms; only the entry off the diagonal is a difference.
     covariance = np.stack([np.stack([a + D * C, b - D * B]), np.stack([b - D * B, c + D * A])])
     shared: Float64 = covariance / (1 + A * a + 2 * B * b + C * c + J * D)

@@ -27,6 +27,8 @@ of LAPACK lose it from T ~ 1000 on.
 With numba (the extra `fast`) the diagonal for momentum is compiled (`fedmf.fast`); the results agree to rounding.
 """
 
+from dataclasses import astuple
+
 import numpy as np
 
 from fedmf.compiling import loops
@@ -44,14 +46,10 @@ def diagonal(v: Float64, workload: Workload, poles: Poles) -> Float64:
         return tridiagonal(v * rates(workload) ** 2, workload.later.c, *poles) * rates(workload) ** 2
     # The span alone decides, so that the same run meets the same tables; it counts the rounds of later epochs too.
     if workload.span >= COMPILED_FROM and (fast := loops()) is not None:
-        return np.asarray(fast.diagonal(v, rates(workload), workload.momentum, behind(workload), *poles))
+        return np.asarray(
+            fast.diagonal(v, rates(workload), workload.momentum, np.array(astuple(workload.later)), *poles)
+        )
     return filters_in_numpy(v, workload, poles)[1]
-
-
-def behind(workload: Workload) -> Float64:
-    """Return a, b, c and the determinant of the covariance with which the walk begins, shape (4,)."""
-    later = workload.later
-    return np.array([later.a, later.b, later.c, later.determinant])
 
 
 def tridiagonal(v: Float64, later: float, shifts: Float64, weights: Float64) -> Float64:
@@ -122,7 +120,7 @@ def filters_in_numpy(v: Float64, workload: Workload, poles: Poles) -> tuple[Floa
     beta, eta = workload.momentum, rates(workload)
     # The covariance a, b, c and determinant D of (x_i, d_i) before x_i is observed.
     gathered = np.empty((len(v), 4, len(poles.shifts)))
-    a, b, c, D = np.repeat(behind(workload)[:, None], len(poles.shifts), axis=1)
+    a, b, c, D = np.repeat(np.array([astuple(workload.later)]).T, len(poles.shifts), axis=1)
     for i in range(len(v) - 1, -1, -1):
         # One step of the walk: d_i = d_{i+1} + w_i, then x_i = beta x_{i+1} + eta_i d_i.
         c = c + 1

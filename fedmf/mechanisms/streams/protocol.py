@@ -50,14 +50,9 @@ class StreamState:
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
         """Return the state saved by `to_arrays`; raises `SettingError` if it is not one of this format."""
-        missing = {"format_version", "step", "buffers"} - set(arrays)
-        if missing:
-            raise SettingError(f"the saved stream state lacks {', '.join(sorted(missing))}.")
-        version = int(arrays["format_version"])
-        if version != FORMAT_VERSION:
-            raise SettingError(
-                f"the saved stream state has format version {version}; this code reads {FORMAT_VERSION}."
-            )
+        names = {"format_version", "step", "buffers"}
+        if not names <= set(arrays) or int(arrays["format_version"]) != FORMAT_VERSION:
+            raise SettingError(f"the saved stream state is not one of format version {FORMAT_VERSION}.")
         buffers = np.asarray(arrays["buffers"])
         if buffers.dtype != np.float64 or buffers.ndim != 2:
             raise SettingError(

@@ -44,6 +44,8 @@ def test_the_sensitivity_is_the_largest_column_norm_and_not_a_row_norm():
     mechanism = design(strategy_family("mine", ASYMMETRIC), prefix_sum(3))
     assert mechanism.sensitivity == pytest.approx(SENSITIVITY, rel=1e-6)
     assert np.linalg.norm(ASYMMETRIC, axis=1).max() < 0.99 * SENSITIVITY
+    for given in (ASYMMETRIC.tolist(), ASYMMETRIC.astype(int), ASYMMETRIC.astype("f4")):
+        assert design(strategy_family("mine", given), prefix_sum(3)).sensitivity == mechanism.sensitivity
     transposed = design(strategy_family("mine", ASYMMETRIC[::-1, ::-1].T), prefix_sum(3))
     assert transposed.sensitivity == pytest.approx(np.sqrt(13), rel=1e-6)
 
@@ -78,11 +80,6 @@ def test_a_matrix_is_the_strategy_or_the_noising_one_as_its_family_says():
     np.testing.assert_allclose(by_strategy.stream.tables, by_noising.stream.tables, atol=1e-6)
     mistaken = design(noising_family("mine", C), prefix_sum(9))
     np.testing.assert_allclose(mistaken.stream.tables, C.astype("f4"))
-
-
-@pytest.mark.parametrize("given", [ASYMMETRIC.tolist(), ASYMMETRIC.astype(int), ASYMMETRIC.astype("f4")])
-def test_real_numbers_of_any_type_are_taken(given):
-    assert design(strategy_family("mine", given), prefix_sum(3)).sensitivity == pytest.approx(SENSITIVITY)
 
 
 @pytest.mark.parametrize("family", [strategy_family, noising_family])
@@ -128,10 +125,8 @@ def test_a_matrix_is_checked_for_every_number_of_rounds():
         design(mine(ToeplitzStream, np.ones(1)), prefix_sum(5000))
     with pytest.raises(SettingError, match="mine has no setting buffers"):
         design(family, prefix_sum(3), buffers=2)
-    assert (
-        design(family, prefix_sum(3)).sensitivity
-        != design(strategy_family("mine", np.eye(3)), prefix_sum(3)).sensitivity
-    )
+    with pytest.raises(SettingError, match="the stream of mine has 9 rounds; an epoch has 8"):
+        design(Family("mine", lambda workload: ToeplitzStream(9, np.ones(1))), prefix_sum(8))
 
 
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"binary_tree", "honaker_online"}))
@@ -209,11 +204,6 @@ def test_tables_that_a_stream_would_emit_otherwise_than_costed_are_refused(strea
     """Half of a first coefficient would be half of the noise: the step of a Toeplitz stream takes it for 1."""
     with pytest.raises(SettingError, match=message):
         design(mine(stream, tables), prefix_sum(8))
-
-
-def test_a_stream_of_other_rounds_is_refused():
-    with pytest.raises(SettingError, match="the stream of mine has 9 rounds; an epoch has 8"):
-        design(Family("mine", lambda workload: ToeplitzStream(9, np.ones(1))), prefix_sum(8))
 
 
 def test_who_keeps_the_fitted_tables_cannot_change_the_stream():

@@ -60,6 +60,12 @@ def test_tables_that_a_stream_cannot_have_are_refused(family, spoil):
         mechanism.with_tables(spoil(mechanism.stream.tables))
 
 
+def test_tables_whose_noise_grows_beyond_all_numbers_are_refused():
+    mechanism = design("optimal", prefix_sum(12))
+    with pytest.raises(DataError, match="make no finite noise; they are none of optimal"):
+        mechanism.with_tables(mechanism.stream.tables * np.float32(1e30))
+
+
 @pytest.mark.parametrize("family", ["optimal", "sqrt_toeplitz", "honaker_online", "honaker_full"])
 def test_post_processing_changes_the_cost_and_not_the_stream(family):
     mechanism = design(family, prefix_sum(30))

@@ -1,6 +1,6 @@
 """The smoother against dense inverses and long arithmetic, and the recurrence made of it against dense matrices."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -95,7 +95,7 @@ def _long(v, workload, shift):
     """The two filters of one pole, as in fedmf/mechanisms/optimum/smoother.py, to 40 digits."""
     beta = mpf(workload.momentum)
     with mp.workdps(40):
-        a, b, c, D = (mpf(number) for number in smoother.behind(workload))
+        a, b, c, D = (mpf(number) for number in astuple(workload.later))
         gathered = []
         for observed in v[::-1]:
             r = mpf(shift) * mpf(observed)

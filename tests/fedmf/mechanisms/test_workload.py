@@ -99,11 +99,6 @@ def test_bad_workloads_are_refused(arguments, message):
         Workload(*arguments)
 
 
-def test_rows_of_another_length_are_refused():
-    with pytest.raises(SettingError, match="there are 2 rows"):
-        workloads.apply(prefix_sum(3), np.ones(2))
-
-
 RUNS = [(5, 4, 0.0, "constant"), (6, 3, 0.9, "constant"), (4, 5, 0.7, "cooldown"), (1, 6, 0.5, "decay")]
 every_run = pytest.mark.parametrize(("rounds", "epochs", "beta", "schedule"), RUNS)
 
@@ -234,11 +229,8 @@ def test_the_step_is_one_of_fifteen_hundredths_at_the_last_quarter_of_the_rounds
     assert rates("step", rounds) == (1.0,) * before + (0.15,) * (rounds - before)
 
 
-def test_unknown_schedules_and_progress_outside_the_run_are_refused():
+def test_unknown_schedules_and_runs_without_rounds_are_refused():
     with pytest.raises(SettingError, match="schedule is 'linear'; it must be one of constant, decay, cosine"):
         rates("linear", 3)
-    for progress in (-0.1, 1.0, float("nan")):
-        with pytest.raises(SettingError, match=f"progress is {progress}"):
-            share("decay", progress)
     with pytest.raises(SettingError, match="rounds is 0"):
         rates("decay", 0)

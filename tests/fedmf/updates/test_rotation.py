@@ -10,18 +10,15 @@ from fedmf.updates.rotation import Rotation, hadamard, padded_dimension
 from without_numba import both_forms, needs_numba
 
 
-@pytest.mark.parametrize(
-    ("count", "kind", "padded"),
-    [(1, "hadamard", 1), (1024, "hadamard", 1024), (1025, "hadamard", 2048), (1025, "identity", 1025)],
-)
-def test_padding_is_to_the_next_power_of_two_for_the_rotation_only(count, kind, padded):
-    assert padded_dimension(count, kind) == padded
-
-
-@pytest.mark.parametrize("size", [3, 6, 1000])
-def test_transform_refuses_other_sizes(size):
-    with pytest.raises(SettingError, match="power of two"):
-        hadamard(np.zeros(size, np.float32))
+def test_the_rotation_pads_to_the_next_power_of_two_and_nothing_else_does():
+    for count, padded in ((1, 1), (1024, 1024), (1025, 2048)):
+        assert padded_dimension(count, "hadamard") == padded
+        assert padded_dimension(count, "identity") == count
+    for size in (3, 6, 1000):
+        with pytest.raises(SettingError, match="power of two"):
+            hadamard(np.zeros(size, np.float32))
+    with pytest.raises(SettingError, match="hadamard, identity"):
+        Rotation("fourier", 4, PublicSeed(0))
 
 
 @pytest.mark.parametrize("make", [lambda n: np.eye(n)[0], np.ones, lambda n: (-1.0) ** np.arange(n)])
@@ -37,20 +34,16 @@ def test_transform_is_orthonormal_on_the_traps(make):
 def test_rotation_keeps_norms_and_is_undone(dimension, kind, seed):
     rotation = Rotation(kind, dimension, PublicSeed(seed))
     vector = np.random.default_rng(seed).normal(size=dimension).astype("f4")
-    rotated = rotation.turn(vector).values
-    assert rotated.shape == (padded_dimension(dimension, kind),)
-    assert np.linalg.norm(rotated) == pytest.approx(np.linalg.norm(vector), rel=1e-5)
-    np.testing.assert_allclose(rotation.unrotate(rotated), vector, atol=1e-5)
+    for turned in both_forms(lambda: rotation.turn(vector)):
+        assert turned.values.shape == (padded_dimension(dimension, kind),)
+        assert np.linalg.norm(turned.values) == pytest.approx(np.linalg.norm(vector), rel=1e-5)
+        assert turned.norm == pytest.approx(np.linalg.norm(vector), rel=1e-6)
+        np.testing.assert_allclose(rotation.unrotate(turned.values), vector, atol=1e-5)
 
 
 def test_rotation_spreads_a_single_coordinate():
     rotation = Rotation("hadamard", 1000, PublicSeed(0))
     np.testing.assert_allclose(np.abs(rotation.turn(np.eye(1000, dtype="f4")[3]).values), 1 / 32, rtol=1e-6)
-
-
-def test_refuses_unknown_rotation():
-    with pytest.raises(SettingError, match="hadamard, identity"):
-        Rotation("fourier", 4, PublicSeed(0))
 
 
 def butterflies(vector):

@@ -16,17 +16,13 @@ BOUNDS = Bounds(1.0, 0.25)
 INT8 = Bounds(1.0, 0.25, "int8")
 
 
-def test_values_survive_the_wire():
+def test_values_and_levels_survive_the_wire():
     values = np.array([0.1, -0.2, 0.0], np.float32)
     np.testing.assert_array_equal(wire.decode(wire.to_bytes(values), BOUNDS, kept=3), values)
     np.testing.assert_array_equal(wire.to_vector(wire.to_bytes(values)), values)
-
-
-def test_levels_survive_the_wire():
     levels = np.array([127, -127, 3], np.int8)
-    np.testing.assert_allclose(
-        wire.decode(wire.to_bytes(levels), INT8, kept=3), np.array([127, -127, 3]) * 0.25 / 127, rtol=1e-6
-    )
+    decoded = wire.decode(wire.to_bytes(levels), INT8, kept=3)
+    np.testing.assert_allclose(decoded, levels * (0.25 / 127), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +61,9 @@ def test_values_beyond_the_bounds_are_clipped_to_them():
     assert np.linalg.norm(wire.decode(many.tobytes(), BOUNDS, kept=100)) == pytest.approx(1.0, rel=1e-5)
 
 
-def test_int8_is_accounted_at_the_longer_radius():
+def test_value_bytes_are_nominal_and_int8_is_accounted_at_the_longer_radius():
     assert INT8.radius == pytest.approx(1 + TAU)
     assert BOUNDS.radius == 1.0
-
-
-def test_value_bytes_are_nominal():
     assert wire.value_bytes(1024, 0.1, "float32") == pytest.approx(409.6)
     assert wire.value_bytes(1024, 0.1, "int8") == pytest.approx(102.4)
 
@@ -115,11 +108,8 @@ def test_the_tag_is_hmac_under_a_key_of_its_own_that_hangs_on_run_epoch_step_and
     ],
     ids=["run", "epoch", "step", "client", "epoch and step"],
 )
-def test_values_of_another_task_are_refused(other):
+def test_values_of_another_task_or_under_another_key_are_refused(other):
     assert opened(with_tag(VALUES, KEY, other)) is None
-
-
-def test_values_under_another_key_are_refused():
     assert opened(with_tag(VALUES, SecretKey.reproducible(1), TURN)) is None
 
 
