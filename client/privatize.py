@@ -138,17 +138,12 @@ def hadamard(vector: Tensor) -> Tensor:
 
     Sums and differences alone: products of a device may be taken in a reduced precision that the process was set to.
     """
-    size = len(vector)
-    source, target = vector, torch.empty_like(vector)
-    stride = 1
-    while stride < size:
-        pairs, out = source.view(-1, 2, stride), target.view(-1, 2, stride)
-        torch.add(pairs[:, 0], pairs[:, 1], out=out[:, 0])
-        torch.sub(pairs[:, 0], pairs[:, 1], out=out[:, 1])
-        source, target = target, source if stride > 1 else torch.empty_like(vector)
+    turned, stride = vector, 1
+    while stride < len(vector):
+        first, second = turned.view(-1, 2, stride).unbind(1)
+        turned = torch.stack([first + second, first - second], 1).flatten()
         stride *= 2
-    turned: Tensor = source * (1 / math.sqrt(size))
-    return turned
+    return turned * (1 / math.sqrt(len(vector)))
 
 
 def _norm(vector: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from client.data.dataset import IGNORED_TARGET, Examples
 from client.imports import one_line
 from client.losses import Loss, counted, cross_entropy
-from client.metrics import NamedMetric, as_number
+from client.metrics import Metric, NamedMetric, as_number
 from fedmf.errors import SettingError
 
 SCORED_AT_ONCE = 256  # examples
@@ -52,7 +53,9 @@ def score(
     """
     device = next(model.parameters()).device
     left_out = torch.tensor([IGNORED_TARGET, *uncounted], device=device)
-    evaluated = [_Evaluated(metric, device) for metric in metrics]
+    failures: dict[str, str] = {}
+    attempt = partial(_attempted, failures, device)
+    started = {metric: attempt(metric, metric.start) for metric in metrics}
     correct = chosen_targets = real = 0
     total = 0.0
     for start in range(0, len(examples), batch_size):
@@ -66,14 +69,15 @@ def score(
         real += present
         correct += int((logits.argmax(-1) == y)[is_counted].sum())
         chosen_targets += int(is_counted.sum())
-        for metric in evaluated:
-            metric.add(logits, y, is_real, is_counted)
+        for metric, one in started.items():
+            attempt(metric, _shown, one, logits, y, is_real, is_counted)
+    values = {metric: attempt(metric, _value, metric, one) for metric, one in started.items()}
     return Score(
         correct / chosen_targets if chosen_targets else math.nan,
         total / real if real else math.nan,
         chosen_targets,
-        {metric.name: metric.value() for metric in evaluated},
-        {metric.name: metric.failure for metric in evaluated if metric.failure},
+        {metric.name: math.nan if value is None else value for metric, value in values.items()},
+        failures,
     )
 
 
@@ -88,33 +92,33 @@ def refuse_failures(result: Score, metrics: Sequence[NamedMetric], scored: str) 
             )
 
 
-class _Evaluated:
-    """A metric in one evaluation. It may be a user's own and raise or draw, and must not reach the training."""
+def _shown(metric: Metric, *batch: Tensor) -> None:
+    """Give a metric a batch of outputs and targets: copies, so that no metric can change another's."""
+    outputs, targets, is_real, is_counted = batch
+    chosen = is_real if metric.sees_uncounted else is_counted
+    metric.add(outputs[chosen], targets[chosen])
 
-    def __init__(self, metric: NamedMetric, device: torch.device) -> None:
-        self.name, self.failure = metric.name, ""
-        self._is_own = ":" in metric.entry
-        self._drawing = [device] if device.type == "cuda" else []  # besides the CPU
-        self._started = self._attempt(metric.start)
 
-    def add(self, outputs: Tensor, targets: Tensor, is_real: Tensor, is_counted: Tensor) -> None:
-        """Give the metric a batch: copies, so that no metric can change another's."""
-        if (started := self._started) is not None:
-            shown = is_real if started.sees_uncounted else is_counted
-            self._attempt(lambda: started.add(outputs[shown], targets[shown]))
+def _value(metric: NamedMetric, started: Metric) -> float:
+    return as_number(started.value()) if ":" in metric.entry else started.value()
 
-    def value(self) -> float:
-        """Return the metric, nan if it failed."""
-        if (started := self._started) is None:
-            return math.nan
-        found = self._attempt(lambda: as_number(started.value()) if self._is_own else started.value())
-        return math.nan if found is None else found
 
-    def _attempt(self, function: Callable[[], T]) -> T | None:
-        """Return what `function` returns; what it raises is the metric's failure, after which nothing is asked of it."""
-        try:
-            with torch.random.fork_rng(self._drawing):
-                return function()
-        except (Exception, SystemExit) as error:
-            self.failure, self._started = one_line(error), None
-            return None
+def _attempted(
+    failures: dict[str, str],
+    device: torch.device,
+    metric: NamedMetric,
+    function: Callable[..., T],
+    *given: Any,
+) -> T | None:
+    """Return what `function` returns; what it raises is noted, after which nothing is asked of the metric.
+
+    A metric may be a user's own and raise or draw, and must not reach the training.
+    """
+    if metric.name in failures:
+        return None
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):  # besides the CPU
+            return function(*given)
+    except (Exception, SystemExit) as error:
+        failures[metric.name] = one_line(error)
+        return None
