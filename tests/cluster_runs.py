@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from client.data import Dataset
-from client.data.dataset import split_by_user
+from client.data.clients import by_user, stored_examples
 from experiments.cli.command import guard
 from runs import composed, simulate
 
@@ -55,7 +55,9 @@ def write_data(folder: Path, seed: int = 0) -> None:
 def mounted() -> Dataset:
     """Return the data of the folder that this process has mounted: which one, each machine decides."""
     with np.load(Path(os.environ["MOUNTED"]) / "data.npz") as held:
-        clients, test = split_by_user(held["x"], held["y"], held["user"], held["is_test"])
+        x, y, is_test = held["x"], held["y"], held["is_test"]
+        clients = by_user(x, y, held["user"], np.flatnonzero(~is_test))
+        test = stored_examples(x, y, np.flatnonzero(is_test))
     return Dataset("mounted", clients, test, (4, 4), 3, "classification", "ours", "made up", "one user")
 
 

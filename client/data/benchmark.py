@@ -5,26 +5,22 @@ of .npy files for each split, which are mapped: all processes share them. They a
 their owner may read the folder.
 """
 
-import importlib
 import io
 import json
-import shutil
-import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 from client.data.clients import ArrayClients
 from client.data.dataset import Dataset, Examples, Public, as_float32, describe_unit, shared_users
 from client.data.own import SPLIT_SEED, fifth_of_each
-from client.data.reading import PACKED, Unreadable, reading, user_names
+from client.data.reading import Unreadable, reading, user_names
 from client.data.rows import pieces
 from client.data.sources import Files, Raw, Source, examples, source_at
 from fedmf.errors import DataError
@@ -32,7 +28,6 @@ from fedmf.errors import DataError
 ABOUT = "about.json"
 SMALL = 1 << 26
 """Bytes of files up to which they are converted at every start; larger ones are imported first."""
-_TARS = (".tgz", ".tbz2", ".txz")
 
 Converted = tuple[Any, np.ndarray]
 """Inputs and labels of n examples: arrays [n, ...], or a list of n texts as bytes and marks [n]."""
@@ -97,11 +92,24 @@ class Split:
 
 @dataclass(frozen=True)
 class Held:
-    """The files of a benchmark as `Split`s, each read when it is asked for; `form` is their source's."""
+    """The files of the benchmark `of`, an imported folder where there is no `source`; `form` is their source's."""
 
+    of: "Benchmark"
     path: Path | str
     form: str
-    split: Callable[[str], Split]
+    source: Source | None = None
+
+    def split(self, name: str) -> Split:
+        """Return one split, converted now or mapped."""
+        if self.source is not None:
+            return self.of.gathered(self.source, name)
+        folder = Path(self.path, name)
+        if not folder.is_dir():
+            raise DataError(
+                f"{self.path} holds no split {name}: the files that were imported have none. Import files that do."
+            )
+        with reading(folder, "an imported split"):
+            return Split.of({file.stem: _map(file) for file in folder.glob("*.npy")})
 
     def parted(
         self, public: Public | None, prefix: str = "", choose: Callable[[Split], Split] = lambda split: split
@@ -195,7 +203,13 @@ class Benchmark:
             if not place.exists():
                 raise DataError(f"path is {path}, which does not exist. {self._where()}")
         if (place / ABOUT).is_file():
-            return _imported(place, self.name)
+            with reading(place / ABOUT, "JSON"):
+                about = json.loads((place / ABOUT).read_text())
+                if about["dataset"] != self.name:
+                    raise DataError(
+                        f"{path} holds {about['dataset']}, not {self.name}; set dataset to it, or path to another folder."
+                    )
+                return Held(self, path, about["form"])
         source = source_at(place, self.files)
         size = sum(file.stat().st_size for file in source.paths if file.is_file())
         if size > SMALL:
@@ -203,7 +217,7 @@ class Benchmark:
                 f"{source.where} holds {size >> 20} MB, too much to be converted at every start. Import it once with "
                 f"`python -m experiments.data import {source.where} FOLDER`, and set path to FOLDER."
             )
-        return Held(source.where, source.form, partial(self.gathered, source))
+        return Held(self, source.where, source.form, source)
 
     def _where(self) -> str:
         """Return which files to put where."""
@@ -217,13 +231,12 @@ class Benchmark:
             f"{self.files.hub or 'SOURCE'} FOLDER` wrote."
         )
 
-    def write(self, source: Source, out: Path, advance: Callable[[int], object] = lambda count: None) -> None:
-        """Write the files into the new folder `out`, whole or not at all."""
-        with new_folder(out) as folder:
-            for split in source.splits or ["train"]:  # which says why there is none
-                (folder / split).mkdir()
-                self.gathered(source, split, folder=folder / split, advance=advance)
-            (folder / ABOUT).write_text(json.dumps({"dataset": self.name, "form": source.form}))
+    def write(self, source: Source, folder: Path, advance: Callable[[int], object]) -> None:
+        """Write the files into an empty `folder`, which `held` maps; see `gathered`."""
+        for split in source.splits or ["train"]:  # which says why there is none
+            (folder / split).mkdir()
+            self.gathered(source, split, folder=folder / split, advance=advance)
+        (folder / ABOUT).write_text(json.dumps({"dataset": self.name, "form": source.form}))
 
     def gathered(
         self,
@@ -257,29 +270,31 @@ class Benchmark:
         # Of the hub's examples, of which a fifth is the test set, those are refused with it.
         unreadable = Unreadable(source.where, is_public="test" in split or split == "heldout")
         numbers: dict[str, int] = {}
-        grown: dict[str, Grown] = {}
-        with ExitStack() as files:
+        files: dict[str, BinaryIO] = {}
+        found: dict[str, np.ndarray] = {}
+        with ExitStack() as opened:
             for raw in source.read(split):
                 if not len(raw.users):
                     continue
                 x, y = self._converted(raw, source.form, unreadable)
                 names = user_names(raw.where, raw.users).tolist()
                 user = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int32)
-                found: dict[str, np.ndarray] = {"y": y, "user": user}
+                found = {"y": y, "user": user}
                 if isinstance(x, list):
                     found["text"] = np.frombuffer(b"".join(x), np.uint8)
                     found["ends"] = np.array([len(text) for text in x], np.int64)
                 else:
                     found["x"] = x
                 for name, array in found.items():
-                    if name not in grown:
-                        grown[name] = files.enter_context(closing(Grown(folder and folder / name)))
-                    grown[name].append(array)
+                    if name not in files:
+                        file = (folder / name).open("w+b") if folder else io.BytesIO()
+                        files[name] = opened.enter_context(cast(BinaryIO, file))
+                    files[name].write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
                 advance(len(names))
             unreadable.warn()
-            if not grown:
+            if not files:
                 raise DataError(f"{source.where} holds no examples; it must hold some.")
-            return {name: array.finished() for name, array in grown.items()}, list(numbers)
+            return {name: _finished(file, found[name]) for name, file in files.items()}, list(numbers)
 
     def _converted(self, raw: Raw, form: str, unreadable: Unreadable) -> Converted:
         """Return what a benchmark makes of some examples; those that fail are blank, and `unreadable`."""
@@ -309,27 +324,6 @@ class Benchmark:
         return self.convert(columns)
 
 
-def _imported(path: Path, name: str) -> Held:
-    """Return the examples of the benchmark `name` in a folder that `Benchmark.write` has written."""
-    with reading(path / ABOUT, "JSON"):
-        about = json.loads((path / ABOUT).read_text())
-        if about["dataset"] != name:
-            raise DataError(
-                f"{path} holds {about['dataset']}, not {name}; set dataset to it, or path to another folder."
-            )
-        return Held(path, about["form"], partial(_mapped, path))
-
-
-def _mapped(path: Path, split: str) -> Split:
-    """Return one split of an imported folder, mapped."""
-    if not (path / split).is_dir():
-        raise DataError(
-            f"{path} holds no split {split}: the files that were imported have none. Import files that do."
-        )
-    with reading(path / split, "an imported split"):
-        return Split.of({file.stem: _map(file) for file in (path / split).glob("*.npy")})
-
-
 def _map(path: Path) -> np.ndarray:
     """Return the array in a .npy file, mapped; one without bytes cannot be."""
     empty = path.stat().st_size <= np.lib.format.ARRAY_ALIGN * 2
@@ -337,32 +331,14 @@ def _map(path: Path) -> np.ndarray:
     return array
 
 
-class Grown:
-    """An array that grows at its end, in memory or in a file of raw numbers."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._file: BinaryIO = io.BytesIO() if path is None else path.open("wb")
-        self._empty: np.ndarray = np.empty(0)
-
-    def append(self, part: np.ndarray) -> None:
-        """Put the rows of `part` [n, ...] behind those that are there; all parts have one type and one shape of rows."""
-        self._empty = part[:0]
-        self._file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
-
-    def finished(self) -> np.ndarray:
-        """Return the whole array, mapped if it is in a file."""
-        kind, shape = self._empty.dtype, (-1, *self._empty.shape[1:])
-        if isinstance(self._file, io.BytesIO):
-            return np.frombuffer(self._file.getvalue(), kind).reshape(shape)
-        self._file.close()
-        assert self._path is not None
-        empty = not self._path.stat().st_size  # which cannot be mapped
-        return (np.empty(0, kind) if empty else np.memmap(self._path, kind, "r")).reshape(shape)
-
-    def close(self) -> None:
-        """Close the file, whole or not."""
-        self._file.close()
+def _finished(file: BinaryIO, part: np.ndarray) -> np.ndarray:
+    """Return the whole array whose parts [n, ...], such as `part`, were written into a file, mapped if it is on a disk."""
+    if not file.tell():  # which cannot be mapped
+        return part[:0]
+    file.flush()
+    in_memory = isinstance(file, io.BytesIO)
+    whole = np.frombuffer(file.getvalue(), part.dtype) if in_memory else np.memmap(file.name, part.dtype, "r")  # type: ignore[attr-defined]
+    return whole.reshape(-1, *part.shape[1:])
 
 
 def kept(array: np.ndarray, file: Path | None) -> np.ndarray:
@@ -393,52 +369,6 @@ def as_bytes(x: np.ndarray) -> np.ndarray | None:
     # Bit for bit: 0 and -0 are equal numbers.
     same = np.array_equal(as_float32(bytes_).view(np.uint32), np.ascontiguousarray(x).view(np.uint32))
     return bytes_ if same else None
-
-
-@contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
-    """Give the block a folder to fill that becomes `out` when all went well, and is gone otherwise; for its owner alone."""
-    if out.exists():
-        raise DataError(f"{out} exists already; name a new folder.")
-    try:
-        with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as temporary:
-            folder = Path(temporary, "folder")
-            folder.mkdir(mode=0o700)
-            yield folder
-            folder.rename(out)
-    except OSError as error:
-        raise DataError(
-            f"{out} cannot be written ({error.strerror or error}); name a folder in one that can be, and has room."
-        ) from error
-
-
-@contextmanager
-def unpacked(path: Path, room: Path) -> Iterator[Path]:
-    """Give the block the files that `path` packs (.gz, .bz2, .xz, .lzma, also of a tar archive), or `path` as it is.
-
-    They are in a temporary folder in `room`. An archive of one folder is that folder.
-    """
-    suffix = path.suffix.lower()
-    if not path.is_file() or suffix not in (*PACKED, *_TARS):
-        yield path
-        return
-    with TemporaryDirectory(prefix="unpacked.", dir=room) as temporary:
-        target = Path(temporary, path.stem)
-        with reading(path, f"a {suffix} file", also=(tarfile.TarError,)):
-            if suffix in _TARS or target.suffix.lower() == ".tar":
-                with tarfile.open(path) as archive:
-                    archive.extractall(target, filter=_plain)
-                entries = list(target.iterdir())
-                target = entries[0] if len(entries) == 1 else target
-            else:
-                with importlib.import_module(PACKED[suffix]).open(path) as packed, target.open("wb") as file:
-                    shutil.copyfileobj(packed, file)
-        yield target
-
-
-def _plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """Leave out what macOS adds to each file, and refuse what would be outside of the folder."""
-    return None if Path(member.name).name.startswith("._") else tarfile.data_filter(member, folder)
 
 
 def numbers(values: Any, kinds: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -41,6 +41,13 @@ SPLIT_SEED = 0
 MOST_CLASSES = 10**6
 """How many classes the largest test label may stand for by itself: more is a mistake, or must be said."""
 REQUIRED = ("x", "y", "user")
+KINDS = {
+    "x": ("f", "uint8 (0 to 255) or floats"),
+    "y": ("iu", "integer labels from 0"),
+    "user": ("iuUS", "integers or strings"),
+    "split": ("iufb", "0 (train) or 1 (test)"),
+}
+"""numpy's letters for the types that each array may have, besides uint8 for x, and what these are."""
 DEALT_BY_LABEL = (
     "Made-up clients: which rows a client has follows from the labels of all training rows, which is not covered. "
     "Use such clients to study a method; real users belong in by_user_npz."
@@ -318,26 +325,24 @@ def read_arrays(path: Path, required: Sequence[str]) -> Mapping[str, np.ndarray]
             f"{path} lacks {', '.join(absent)}; it holds {held} and must hold {', '.join(required)} (split "
             "may be left out)."
         )
-    x, y, user, split = (arrays.get(name) for name in (*REQUIRED, "split"))
-    assert x is not None
-    assert y is not None
-    if x.ndim < 2 or x.size == 0:
-        raise DataError(f"x in {path} has the shape {x.shape}; it must be [N, ...], each size at least 1.")
-    for name in ("y", "user", "split"):
-        if name in arrays and arrays[name].shape != (len(x),):
-            raise DataError(
-                f"{name} in {path} has the shape {arrays[name].shape}; it must be ({len(x)},), one for each x."
-            )
-    if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
-        raise DataError(f"x in {path} is {x.dtype}; it must be uint8 (0 to 255) or a float type.")
-    if not np.issubdtype(y.dtype, np.integer):
-        raise DataError(f"y in {path} is {y.dtype}; it must hold integer labels from 0.")
-    if user is not None and user.dtype.kind not in "iuUS":
-        raise DataError(f"user in {path} is {user.dtype}; it must hold integers or strings.")
-    if split is not None and (split.dtype.kind not in "iufb" or not np.isin(split, (0, 1)).all()):
+    count = len(arrays["x"]) if arrays["x"].ndim else 0
+    if arrays["x"].ndim < 2 or arrays["x"].size == 0:
         raise DataError(
-            f"split in {path} holds something else ({split.dtype}); it must be 0 (train) or 1 (test)."
+            f"x in {path} has the shape {arrays['x'].shape}; it must be [N, ...], each size at least 1."
         )
+    for name, (kinds, right) in KINDS.items():
+        if name not in arrays:
+            continue
+        array = arrays[name]
+        if name != "x" and array.shape != (count,):
+            raise DataError(
+                f"{name} in {path} has the shape {array.shape}; it must be ({count},), one for each x."
+            )
+        is_bytes = name == "x" and array.dtype == np.uint8
+        if array.dtype.kind not in kinds and not is_bytes:
+            raise DataError(f"{name} in {path} is {array.dtype}; it must hold {right}.")
+    if not np.isin(arrays.get("split", 0), (0, 1)).all():
+        raise DataError(f"split in {path} holds something else; it must hold 0 (train) or 1 (test).")
     return arrays
 
 

@@ -2,22 +2,19 @@
 
 import inspect
 import logging
-import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
 from client.data import digits, femnist, own, shakespeare, stackoverflow, synthetic
-from client.data.benchmark import Benchmark, new_folder, unpacked
 from client.data.clients import check_counted, hold_out, limited
 from client.data.dataset import Dataset, Public, check_examples
 from client.data.own import TEXT_SETTINGS, OwnSettings
 from client.data.reading import reading
-from client.data.sources import download, source_at, sqlite
 from client.data.text import load_lines
 from client.imports import check_takes, import_maker, need, own_code
 from fedmf.errors import DataError, SettingError
@@ -155,14 +152,14 @@ def load(
     given = _given(name, loader, {"path": path, "vocabulary": vocabulary, **limits, **settings})
     taken = inspect.signature(loader).parameters
     limits = {key: value for key, value in limits.items() if key not in taken}
+    is_own = ":" in name
     if public is not None:
-        if given.get("classes", public.classes) != public.classes:
+        if not is_own and given.get("classes", public.classes) != public.classes:
             raise SettingError(
                 f"classes is {given['classes']}, but public says {public.classes}; leave it out."
             )
         if "public" in taken:
             given["public"] = public
-    is_own = ":" in name
     for key in ("path", "vocabulary"):
         if key in given:
             given[key] = _expanded(given[key])
@@ -239,62 +236,3 @@ def _loader(name: str) -> Callable[..., Dataset]:
             "or an import path package.module:function."
         )
     return DATASETS[name].load
-
-
-BENCHMARKS = (femnist.BENCHMARK, stackoverflow.BENCHMARK, shakespeare.BENCHMARK)
-
-
-def import_data(source: str, out: Path, advance: Callable[[int], object] = lambda count: None) -> str:
-    """Write the files at `source` into the new folder `out`; return the name of the data set that reads it.
-
-    `source` is an .npz file, or files of a benchmark: TFF's, LEAF's or the hub's, packed or not, or their name on the hub,
-    which downloads them. `advance` is told how many examples were read. Raises `DataError` for other files, and for what
-    concerns all users or a test example; one user's mistake stays in the folder, as one.
-    """
-    path = Path(source).expanduser()
-    named = next((one for one in BENCHMARKS if one.files.hub and one.files.hub == source), None)
-    if named is not None and not path.exists():
-        named.write(download(named.files), out, advance)
-        return named.name
-    with reading(source, "a file or folder"):  # a name may be too long to be one
-        if not path.exists():
-            raise DataError(f"{source} does not exist; name a file or folder of data.")
-    if not out.absolute().parent.is_dir():
-        raise DataError(f"{out.parent} is no folder; {out.name} is written into one that is there.")
-    with unpacked(path, out.absolute().parent) as files:
-        if files.is_file() and zipfile.is_zipfile(files):
-            _import_arrays(files, out)
-            return "by_user_npz"
-        found = _benchmark_of(files)
-        found.write(source_at(files, found.files), out, advance)
-        return found.name
-
-
-def _import_arrays(path: Path, out: Path) -> None:
-    """Write the arrays of an .npz file as .npy files, none of them whole in memory."""
-    with new_folder(out) as folder, reading(path, "an .npz file"), zipfile.ZipFile(path) as archive:
-        for member in archive.namelist():
-            if not member.endswith(".npy") or PurePosixPath(member).name != member or "\\" in member:
-                raise DataError(f"{path} holds {member}, which is no array; an .npz file holds arrays alone.")
-        archive.extractall(folder)
-
-
-def _benchmark_of(path: Path) -> Benchmark:
-    """Return the benchmark whose files are at `path`: by their names, or by what they hold."""
-    for one in BENCHMARKS:
-        names = [one.files.sqlite, *(hdf5 for _, hdf5 in one.files.splits.values())]
-        if path.name == one.files.sqlite or any((path / name).is_file() for name in names):
-            return one
-    source = source_at(path, femnist.FILES)
-    if source.form == "leaf":
-        x = next(source.read(source.splits[0])).columns.get("x", [[]])[0]
-        return femnist.BENCHMARK if isinstance(x, list) else shakespeare.BENCHMARK
-    if source.form == "hub":
-        return femnist.BENCHMARK if source.paths[0].suffix == ".parquet" else shakespeare.BENCHMARK
-    for one in BENCHMARKS:
-        if path.is_file() and len(sqlite(path, one.files).splits) == len(one.files.splits):
-            return one
-    raise DataError(
-        f"{path} holds no files that can be imported: an .npz file, or TFF's, LEAF's or the hub's files of "
-        f"{', '.join(one.name for one in BENCHMARKS)}. Tables and pictures of your own are read where they lie."
-    )

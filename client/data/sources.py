@@ -309,31 +309,6 @@ def _batches(file: Path, columns: Sequence[str]) -> Iterator[Any]:
     yield from batches
 
 
-def download(files: Files) -> Source:
-    """Return the train split of the hub's data set, downloaded, or raise `DataError`."""
-    library = need("datasets", f"Downloading {files.hub}")
-    try:
-        table = library.load_dataset(files.hub, split="train")
-    except Exception as error:  # the hub's client raises errors of many libraries
-        raise DataError(
-            f"{files.hub} could not be downloaded ({type(error).__name__}: {error}); on a machine without the "
-            "network put its files (*.parquet or *.csv, as the hub holds them) into a folder and name that."
-        ) from error
-    return downloaded(table, files)
-
-
-def downloaded(table: Any, files: Files) -> Source:
-    """Return a data set of Hugging Face's library as a source. Pictures are left encoded."""
-    library = need("datasets", "Reading a download")
-    held = table.select_columns(list(files.hub_columns)).with_format(None)
-    for name, kind in held.features.items():
-        if isinstance(kind, library.Image):
-            held = held.cast_column(name, library.Image(decode=False))
-    parts = (held[start : start + AT_ONCE] for start in range(0, len(held), AT_ONCE))
-    read = (Raw(part[files.hub_columns[0]], part, files.hub) for part in parts)
-    return Source("hub", files.hub, [], ["all"], lambda split: read)
-
-
 def source_at(path: Path, files: Files) -> Source:
     """Return the files of a benchmark at `path`, which exists.
 

@@ -8,6 +8,7 @@ public, must be right. Needs pyarrow, an extra: `client.data.registry` imports t
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -329,6 +330,9 @@ def _numbers(table: Table, name: str, rows: Owned, advice: str) -> np.ndarray:
             raise DataError(f"{table.about(name)} is {column.type}{advice}.")
         made: np.ndarray = (column.cast("int8") if pa.types.is_boolean(column.type) else column).to_numpy()
         return made
+    with suppress(pa.ArrowInvalid):  # several times faster, where all cells are plain numbers
+        plain: np.ndarray = column.cast(pa.float32()).to_numpy()
+        return plain
     cells = pc.fill_null(pc.utf8_trim(column, characters=" \t"), "")
     lower = pc.utf8_lower(cells)
     known = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", cells))

@@ -4,79 +4,29 @@ TFF's file names are those of its download module and its loaders (tensorflow_fe
 download.py, emnist.py, shakespeare.py, stackoverflow.py). What `fedmf data import` writes is what the files say, to the bit.
 """
 
-import bz2
-import gzip
 import io
 import json
-import lzma
 import pickle
-import resource
 import sqlite3
-import stat
 import sys
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-import big_data
 import small_files
-from client.data import IGNORED_TARGET, Dataset, benchmark, load, rows, sources
+from client.data import IGNORED_TARGET, load, rows, sources
 from client.data.benchmark import as_bytes
-from client.data.clients import digest_clients
 from client.data.dataset import as_float32
 from client.data.own import fifth_of_each
-from client.data.registry import import_data
 from client.data.sources import examples
 from client.data.text import BOS, EOS, LEAF_CHARACTERS, OOV, PAD, SPECIAL
 from client.scoring import score
 from fedmf.errors import DataError, SettingError
-from fedmf.randomness import SecretKey
 from published import handwriting, named, serialise, write_hdf5, write_sqlite
 
 EXACT = [k / 255 for k in range(256)]
-PACKERS = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-    "lzma": lambda data: lzma.compress(data, format=lzma.FORMAT_ALONE),  # what TFF distributes
-}
-IMPORTED = sorted(
-    form for form, (name, *_) in small_files.FORMS.items() if name in ("femnist", "shakespeare", "stackoverflow")
-)  # fmt: skip
-
-
-def imported(source: object, out: Path) -> Path:
-    import_data(str(source), out)
-    return out
-
-
-def assert_same(one: Dataset, other: Dataset) -> None:
-    key = SecretKey.reproducible(0)
-    assert digest_clients(one.clients, key) == digest_clients(other.clients, key)
-    for a, b in zip([*one.clients, one.test], [*other.clients, other.test], strict=True):
-        assert (a.x.dtype, np.asarray(a.x).tobytes()) == (b.x.dtype, np.asarray(b.x).tobytes())
-        np.testing.assert_array_equal(a.y, b.y)
-    assert (one.unit, one.uncovered, one.classes) == (other.unit, other.uncovered, other.classes)
-
-
-@pytest.mark.parametrize("form", [*IMPORTED, "npz"])
-def test_an_imported_folder_holds_what_its_files_hold(tmp_path: Path, form: str) -> None:
-    given = small_files.settings(form, tmp_path)
-    told: list[int] = []
-    assert import_data(given["path"], tmp_path / "out", told.append) == given["name"]
-    assert sum(told) > 0 or form == "npz"
-    for more in ({}, {"examples_per_client": 2, "max_examples_per_user": 3}):
-        whole, out = load(**given, **more), load(**given | {"path": str(tmp_path / "out")}, **more)
-        assert_same(whole, out)
-    for path in (tmp_path / "out").rglob("*.npy"):
-        assert isinstance(np.load(path, mmap_mode="r"), np.memmap)
-    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
-    with pytest.raises(DataError, match="exists already"):
-        import_data(given["path"], tmp_path / "out")
 
 
 # What the files hold.
@@ -105,47 +55,6 @@ def test_femnist_of_tff_has_ink_as_one_and_its_clients_survive_pickling(tmp_path
     }
     assert tested == expected
     assert "not the writer" in load("femnist", path=path, examples_per_client=2).unit
-
-
-def write_leaf(folder: Path, odd: bool) -> Path:
-    """Write two files of a LEAF femnist a split; `odd`: the second holds a number that is no k / 255."""
-    rng = np.random.default_rng(0)
-    for split in ("train", "test"):
-        (folder / split).mkdir(parents=True)
-        for number, users in enumerate((("zoe", "ann"), ("bob", "zoe"))):
-            data = {}
-            for user in users:
-                x = [[EXACT[k] for k in rng.integers(0, 256, 784)] for _ in range(3)]
-                data[user] = {"x": x, "y": rng.integers(0, 62, 3).tolist()}
-            if odd and number:
-                data["bob"]["x"][1][5] = 0.3333
-            document = {"users": list(users), "num_samples": [3, 3], "user_data": data}
-            (folder / split / f"part_{number}.json").write_text(json.dumps(document))
-    return folder
-
-
-def slow_leaf(folder: Path, split: str) -> list[tuple[str, np.ndarray, int]]:
-    """Return (user, x, y) of each example of a LEAF split, in the files' order, by a slow, obvious reading."""
-    return [
-        (user, 1 - np.array(x, np.float32).reshape(28, 28), y)
-        for file in sorted((folder / split).glob("*.json"))
-        for user, held in json.loads(file.read_text())["user_data"].items()
-        for x, y in zip(held["x"], held["y"], strict=True)
-    ]
-
-
-@pytest.mark.parametrize("odd", [False, True])
-def test_leafs_images_are_bit_for_bit_those_of_the_files(tmp_path: Path, odd: bool) -> None:
-    path = write_leaf(tmp_path / "leaf", odd)
-    for place in (path, imported(path, tmp_path / "out")):
-        dataset = load("femnist", path=str(place))
-        for client, user in zip(dataset.clients, ("ann", "bob", "zoe"), strict=True):
-            own = [(x, y) for who, x, y in slow_leaf(path, "train") if who == user]
-            assert client.x.tobytes() == np.stack([x for x, _ in own]).tobytes()
-            assert client.y.tolist() == [y for _, y in own]
-        np.testing.assert_array_equal(dataset.test.x, np.stack([x for _, x, _ in slow_leaf(path, "test")]))
-    assert "3 of 3 users" in dataset.uncovered[0]
-    assert np.load(tmp_path / "out" / "train" / "x.npy").dtype == (np.float32 if odd else np.uint8)
 
 
 def test_every_pixel_of_eight_bits_is_kept_as_a_byte_and_no_other_number() -> None:
@@ -178,23 +87,6 @@ def test_the_hubs_pictures_are_bit_for_bit_those_of_the_files(
         dataset.clients[1]
 
 
-def test_shakespeare_snippets_become_windows_of_eighty_characters(tmp_path: Path) -> None:
-    data = {
-        "train": {"HAMLET": {"snippets": [b"To be", b"x" * 100]}, "LEAR": {"snippets": [b"Howl\xc3\xa9"]}},
-        "test": {"HAMLET": {"snippets": [b"or not"]}, "LEAR": {"snippets": [b"howl"]}},
-    }
-    path = write_hdf5(tmp_path, named(data, "shakespeare_train", "shakespeare_test"))
-    dataset = load("shakespeare", path=path)
-    hamlet, lear = dataset.clients
-    assert hamlet.x.shape == (3, 80)
-    numbers = [LEAF_CHARACTERS.index(character) + SPECIAL for character in "To be"]
-    assert hamlet.x[0, :7].tolist() == [BOS, *numbers, PAD]
-    assert hamlet.y[0, :7].tolist() == [*numbers, EOS, IGNORED_TARGET]
-    assert (hamlet.y[1:] != IGNORED_TARGET).sum() == 101
-    assert lear.y[0, 4] == OOV
-    assert (len(dataset.test), dataset.classes) == (2, 90)
-
-
 @pytest.mark.parametrize("form", ["leaf", "csv"])
 def test_shakespeare_pairs_ask_for_the_next_character_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
@@ -214,23 +106,27 @@ def test_shakespeare_pairs_ask_for_the_next_character_only(
 
 
 @pytest.mark.parametrize("form", ["hdf5", "sqlite"])
-def test_stack_overflow_rows_are_sentences_cut_after_twenty_words(tmp_path: Path, form: str) -> None:
-    data = {
-        "train": {"10": {"tokens": [b"how to do", b"a " * 30]}, "7": {"tokens": [b"how"]}},
-        "test": {str(user): {"tokens": [b"to do", b"how"]} for user in range(20)},
-    }
-    if form == "hdf5":
-        path = write_hdf5(tmp_path, named(data, "stackoverflow_train", "stackoverflow_test"))
-    else:
-        path = write_sqlite(tmp_path / "stackoverflow.sqlite", data)
+def test_tffs_texts_are_cut_after_twenty_words_and_into_eighty_characters(tmp_path: Path, form: str) -> None:
+    posts = {"10": {"tokens": [b"how to do", b"a " * 30]}, "7": {"tokens": [b"how"]}}
+    plays = {"HAMLET": {"snippets": [b"To be", b"x" * 100]}, "LEAR": {"snippets": [b"Howl\xc3\xa9"]}}
     (tmp_path / "words.txt").write_text("a\nto\nhow\n")
-    dataset = load("stackoverflow", path=path, vocabulary=str(tmp_path / "words.txt"))
-    first = dataset.clients[0]
-    assert first.x.shape == (2, 20)
+    for name, users in (("stackoverflow", posts), ("shakespeare", plays)):
+        data = {"train": users, "test": users}
+        if form == "hdf5":
+            write_hdf5(tmp_path, named(data, f"{name}_train", f"{name}_test"))
+        else:
+            write_sqlite(tmp_path / f"{name}.sqlite", data)
+    first = load("stackoverflow", path=str(tmp_path), vocabulary=str(tmp_path / "words.txt")).clients[0]
     assert first.x[0, :5].tolist() == [BOS, 6, 5, OOV, PAD]
     assert first.y[0, :5].tolist() == [6, 5, OOV, EOS, IGNORED_TARGET]
     assert first.y[1].tolist() == [4] * 20
-    assert (len(dataset.clients), len(dataset.test)) == (2, 20)
+    hamlet, lear = load("shakespeare", path=str(tmp_path)).clients
+    numbers = [LEAF_CHARACTERS.index(character) + SPECIAL for character in "To be"]
+    assert hamlet.x.shape == (3, 80)
+    assert hamlet.x[0, :7].tolist() == [BOS, *numbers, PAD]
+    assert hamlet.y[0, :7].tolist() == [*numbers, EOS, IGNORED_TARGET]
+    assert (hamlet.y[1:] != IGNORED_TARGET).sum() == 101
+    assert lear.y[0, 4] == OOV
 
 
 # TFF's own files.
@@ -332,110 +228,6 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         load("femnist", path=str(tmp_path))
 
 
-def test_a_download_is_imported_by_its_natural_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
-
-    columns = {"character_id": ["A"] * 6 + ["B"] * 6, "x": [small_files.LINE] * 12, "y": list("abcdefabcdef")}
-
-    def load_dataset(name: str, split: str) -> Any:
-        if split != "train" or name != "flwrlabs/shakespeare":
-            raise ConnectionError("no route to the hub")
-        return datasets.Dataset.from_dict(columns)
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert import_data("flwrlabs/shakespeare", tmp_path / "out") == "shakespeare"
-    dataset = load("shakespeare", path=str(tmp_path / "out"))
-    assert [len(client) for client in dataset.clients] == [5, 5]
-    with pytest.raises(DataError, match=r"no route to the hub.*put its files .*name that"):
-        import_data("flwrlabs/femnist", tmp_path / "other")
-
-
-def test_files_too_big_to_be_converted_at_every_start_say_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = small_files.settings("femnist_sqlite", tmp_path)
-    whole = load(**given)
-    monkeypatch.setattr(benchmark, "SMALL", 0)
-    said = r"emnist_all\.sqlite holds 0 MB, .*`python -m experiments\.data import /.*sqlite FOLDER`"
-    with pytest.raises(DataError, match=said):
-        load(**given)
-    assert_same(load("femnist", path=str(imported(given["path"], tmp_path / "out"))), whole)
-    with pytest.raises(DataError, match="holds femnist, not shakespeare"):
-        load("shakespeare", path=str(tmp_path / "out"))
-    small_files.hdf5(tmp_path / "h5", "femnist")
-    imported(tmp_path / "h5", tmp_path / "letters")
-    with pytest.raises(DataError, match="holds no split digits_train"):
-        load("femnist", path=str(tmp_path / "letters"), only_digits=True)
-
-
-@pytest.mark.parametrize(
-    "form", ["femnist_leaf", "femnist_sqlite", "stackoverflow_sqlite", "shakespeare_leaf"]
-)
-def test_what_a_source_is_is_seen_in_it_whatever_it_is_called(tmp_path: Path, form: str) -> None:
-    given = small_files.settings(form, tmp_path)
-    path = Path(given["path"])
-    assert import_data(str(path.rename(path.with_name("own"))), tmp_path / "out") == given["name"]
-
-
-@pytest.mark.parametrize("kind", PACKERS)
-def test_a_packed_file_is_imported_and_nothing_of_it_is_left(tmp_path: Path, kind: str) -> None:
-    given = small_files.settings("shakespeare_sqlite", tmp_path)
-    (folder := tmp_path / "packed").mkdir()
-    packed = folder / f"plays.sqlite.{kind}"
-    packed.write_bytes(PACKERS[kind](Path(given["path"]).read_bytes()))
-    assert_same(load("shakespeare", path=str(imported(packed, folder / "out"))), load(**given))
-    whole = packed.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"something else"):
-        packed.write_bytes(damaged)
-        with pytest.raises(DataError, match=rf"plays\.sqlite\.{kind} cannot be read as a \.{kind} file"):
-            import_data(str(packed), folder / "again")
-    assert sorted(path.name for path in folder.iterdir()) == ["out", packed.name]
-
-
-@pytest.mark.parametrize("name", ["a.tgz", "a.tbz2", "a.txz", "a.tar.gz", "a.tar.bz2"])
-def test_an_archive_is_imported_without_what_macos_added(tmp_path: Path, name: str) -> None:
-    leaf = small_files.leaf(tmp_path / "top", "femnist")
-    (leaf / "train" / "._all_data.json").write_text("no JSON")
-    mode = {"gz": "gz", "z2": "bz2", "xz": "xz"}[name[-2:]]
-    with tarfile.open(tmp_path / name, f"w:{mode}") as archive:
-        archive.add(leaf, "top")
-    (leaf / "train" / "._all_data.json").unlink()
-    out = imported(tmp_path / name, tmp_path / "out")
-    assert_same(load("femnist", path=str(out)), load("femnist", path=str(leaf)))
-
-
-@pytest.mark.parametrize("name", ["../outside", "/outside", "a/../../outside"])
-def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path, name: str) -> None:
-    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as archive:
-        member = tarfile.TarInfo(name)
-        member.size = 1
-        archive.addfile(member, io.BytesIO(b"1"))
-    with pytest.raises(DataError):
-        import_data(str(tmp_path / "evil.tar.gz"), tmp_path / "out")
-    assert not list(tmp_path.rglob("outside"))
-
-
-def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tmp_path: Path) -> None:
-    path = write_leaf(tmp_path / "leaf", odd=False)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-    try:
-        with pytest.raises(DataError, match=r"out cannot be written \(File too large\)"):
-            import_data(str(path), tmp_path / "out")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    with pytest.raises(DataError, match="no is no folder"):
-        import_data(str(path), tmp_path / "no" / "out")
-    file = path / "train" / "part_1.json"
-    file.write_text(file.read_text()[:-9])
-    with pytest.raises(DataError, match=r"part_1\.json cannot be read as JSON"):
-        import_data(str(path), tmp_path / "out")
-    for wrong in ("none", str(small_files.own_csv(tmp_path / "a.csv"))):
-        with pytest.raises(DataError, match=r"does not exist|lacks the column"):
-            import_data(wrong, tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "leaf"]
-
-
 @pytest.mark.parametrize(
     "form", ["npz", "npy", "femnist_leaf", "femnist_parquet", "shakespeare_csv", "dealt"]
 )
@@ -458,18 +250,3 @@ def test_a_test_set_too_big_to_hold_is_the_same_batch_by_batch_and_scored_alike(
     np.testing.assert_array_equal(test.x[np.array([2, 0])], held.x[np.array([2, 0])])
     if form == "npz":
         assert score(model, test, batch_size=2) == score(model, held, batch_size=2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("what", "count", "most"),
-    # Megabytes beyond the libraries': the float arrays are 440 MB, of which a copy of a fifth was converted and held; of
-    # lists of pixels, 90 MB, parquet makes ten times as much where it decodes all of them at once.
-    [("leaf", 40_000, 200), ("npy", 140_000, 60), ("lists", 80_000, 400)],
-)
-def test_a_big_file_takes_little_memory(tmp_path: Path, what: str, count: int, most: int) -> None:
-    name, write = big_data.WRITES[what]
-    write(tmp_path / what, count, 200)
-    base = big_data.measured("by_user_npz", small_files.npz(tmp_path / "small.npz"))["alone_mb"]
-    path = imported(tmp_path / what, tmp_path / "out") if what == "leaf" else tmp_path / what
-    assert big_data.measured(name, path)["alone_mb"] - base < most

@@ -14,7 +14,7 @@ import pytest
 from PIL import EpsImagePlugin, Image, PngImagePlugin
 
 import small_files
-from client.data import femnist, load, rows as lazy, sources
+from client.data import load, rows as lazy
 from client.data.clients import digest_clients
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
@@ -316,21 +316,6 @@ def test_a_test_picture_of_another_kind_is_refused(
     path = small_files.own_parquet(tmp_path / "data.parquet", picture=column)
     with pytest.raises(DataError, match=sentence):
         load("by_user_parquet", path=str(path), image="picture")
-    assert not started.exists()
-
-
-def test_a_download_leaves_pictures_to_the_same_decoder(tmp_path: Path, started: Path) -> None:
-    kinds = {
-        "image": datasets.Image(),
-        "writer_id": datasets.Value("string"),
-        "character": datasets.Value("int8"),
-    }
-    pictures = [{"bytes": encoded("EPS"), "path": None}, {"bytes": encoded("PNG"), "path": None}]
-    table = {"image": pictures, "writer_id": ["a", "b"], "character": [1, 2]}
-    held = datasets.Dataset.from_dict(table, features=datasets.Features(kinds))
-    split = femnist.BENCHMARK.gathered(sources.downloaded(held, femnist.FILES), "all")
-    assert split.y.tolist() == [-1, 2]
-    np.testing.assert_array_equal(split.x[1], 7)
     assert not started.exists()
 
 

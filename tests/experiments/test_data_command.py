@@ -1,14 +1,28 @@
 """`fedmf data import SOURCE OUT`."""
 
+import bz2
+import gzip
+import io
+import json
+import lzma
+import resource
+import stat
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
+import datasets
+import numpy as np
 import pytest
 
+import big_data
 import small_files
-from client.data import load
-from experiments.data import main
+from client.data import Dataset, benchmark, load
+from client.data.clients import digest_clients
+from experiments.data import import_data, main
+from fedmf.errors import DataError
+from fedmf.randomness import SecretKey
 
 
 def test_the_command_writes_the_folder_and_says_how_it_is_used(
@@ -37,3 +51,215 @@ def test_it_is_a_command_of_fedmf(tmp_path: Path) -> None:
     assert f"dataset=by_user_npz dataset.path={tmp_path / 'out'}" in done.stderr
     assert done.stdout == ""
     assert len(load("by_user_npz", path=str(tmp_path / "out")).clients) == 3
+
+
+def imported(source: object, out: Path) -> Path:
+    import_data(str(source), out, lambda count: None)
+    return out
+
+
+EXACT = [k / 255 for k in range(256)]
+PACKERS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "lzma": lambda data: lzma.compress(data, format=lzma.FORMAT_ALONE),  # what TFF distributes
+}
+
+
+IMPORTED = sorted(
+    form for form, (name, *_) in small_files.FORMS.items() if name in ("femnist", "shakespeare", "stackoverflow")
+)  # fmt: skip
+
+
+def assert_same(one: Dataset, other: Dataset) -> None:
+    key = SecretKey.reproducible(0)
+    assert digest_clients(one.clients, key) == digest_clients(other.clients, key)
+    for a, b in zip([*one.clients, one.test], [*other.clients, other.test], strict=True):
+        assert (a.x.dtype, np.asarray(a.x).tobytes()) == (b.x.dtype, np.asarray(b.x).tobytes())
+        np.testing.assert_array_equal(a.y, b.y)
+    assert (one.unit, one.uncovered, one.classes) == (other.unit, other.uncovered, other.classes)
+
+
+@pytest.mark.parametrize("form", [*IMPORTED, "npz"])
+def test_an_imported_folder_holds_what_its_files_hold(tmp_path: Path, form: str) -> None:
+    given = small_files.settings(form, tmp_path)
+    told: list[int] = []
+    assert import_data(given["path"], tmp_path / "out", told.append) == given["name"]
+    assert sum(told) > 0 or form == "npz"
+    for more in ({}, {"examples_per_client": 2, "max_examples_per_user": 3}):
+        whole, out = load(**given, **more), load(**given | {"path": str(tmp_path / "out")}, **more)
+        assert_same(whole, out)
+    for path in (tmp_path / "out").rglob("*.npy"):
+        assert isinstance(np.load(path, mmap_mode="r"), np.memmap)
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
+    with pytest.raises(DataError, match="exists already"):
+        imported(given["path"], tmp_path / "out")
+
+
+def write_leaf(folder: Path, odd: bool) -> Path:
+    """Write two files of a LEAF femnist a split; `odd`: the second holds a number that is no k / 255."""
+    rng = np.random.default_rng(0)
+    for split in ("train", "test"):
+        (folder / split).mkdir(parents=True)
+        for number, users in enumerate((("zoe", "ann"), ("bob", "zoe"))):
+            data = {}
+            for user in users:
+                x = [[EXACT[k] for k in rng.integers(0, 256, 784)] for _ in range(3)]
+                data[user] = {"x": x, "y": rng.integers(0, 62, 3).tolist()}
+            if odd and number:
+                data["bob"]["x"][1][5] = 0.3333
+            document = {"users": list(users), "num_samples": [3, 3], "user_data": data}
+            (folder / split / f"part_{number}.json").write_text(json.dumps(document))
+    return folder
+
+
+def slow_leaf(folder: Path, split: str) -> list[tuple[str, np.ndarray, int]]:
+    """Return (user, x, y) of each example of a LEAF split, in the files' order, by a slow, obvious reading."""
+    return [
+        (user, 1 - np.array(x, np.float32).reshape(28, 28), y)
+        for file in sorted((folder / split).glob("*.json"))
+        for user, held in json.loads(file.read_text())["user_data"].items()
+        for x, y in zip(held["x"], held["y"], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_leafs_images_are_bit_for_bit_those_of_the_files(tmp_path: Path, odd: bool) -> None:
+    path = write_leaf(tmp_path / "leaf", odd)
+    for place in (path, imported(path, tmp_path / "out")):
+        dataset = load("femnist", path=str(place))
+        for client, user in zip(dataset.clients, ("ann", "bob", "zoe"), strict=True):
+            own = [(x, y) for who, x, y in slow_leaf(path, "train") if who == user]
+            assert client.x.tobytes() == np.stack([x for x, _ in own]).tobytes()
+            assert client.y.tolist() == [y for _, y in own]
+        np.testing.assert_array_equal(dataset.test.x, np.stack([x for _, x, _ in slow_leaf(path, "test")]))
+    assert "3 of 3 users" in dataset.uncovered[0]
+    assert np.load(tmp_path / "out" / "train" / "x.npy").dtype == (np.float32 if odd else np.uint8)
+
+
+def test_a_download_is_imported_by_its_natural_users_and_pictures_are_left_to_our_decoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plays = {"character_id": ["A"] * 6 + ["B"] * 6, "x": [small_files.LINE] * 12, "y": list("abcdefabcdef")}
+    postscript = {"bytes": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n%%EOF\n", "path": None}
+    pictures = {"image": [postscript, small_files.png()], "writer_id": ["a", "b"], "character": [1, 2]}
+    kinds = {
+        "image": datasets.Image(),
+        "writer_id": datasets.Value("string"),
+        "character": datasets.Value("int8"),
+    }
+    held = {
+        "flwrlabs/shakespeare": datasets.Dataset.from_dict(plays),
+        "flwrlabs/femnist": datasets.Dataset.from_dict(pictures, features=datasets.Features(kinds)),
+    }
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: held.pop(name))
+    assert import_data("flwrlabs/shakespeare", tmp_path / "out", print) == "shakespeare"
+    dataset = load("shakespeare", path=str(tmp_path / "out"))
+    assert [len(client) for client in dataset.clients] == [5, 5]
+    with pytest.raises(DataError, match=r"could not be downloaded \(KeyError.*put its files .*name that"):
+        imported("flwrlabs/shakespeare", tmp_path / "other")
+    out = imported("flwrlabs/femnist", tmp_path / "femnist")
+    assert np.load(out / "all" / "y.npy").tolist() == [-1, 2]
+    np.testing.assert_array_equal(np.load(out / "all" / "x.npy")[1], 7)
+
+
+def test_files_too_big_to_be_converted_at_every_start_say_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = small_files.settings("femnist_sqlite", tmp_path)
+    whole = load(**given)
+    monkeypatch.setattr(benchmark, "SMALL", 0)
+    said = r"emnist_all\.sqlite holds 0 MB, .*`python -m experiments\.data import /.*sqlite FOLDER`"
+    with pytest.raises(DataError, match=said):
+        load(**given)
+    assert_same(load("femnist", path=str(imported(given["path"], tmp_path / "out"))), whole)
+    with pytest.raises(DataError, match="holds femnist, not shakespeare"):
+        load("shakespeare", path=str(tmp_path / "out"))
+    small_files.hdf5(tmp_path / "h5", "femnist")
+    imported(tmp_path / "h5", tmp_path / "letters")
+    with pytest.raises(DataError, match="holds no split digits_train"):
+        load("femnist", path=str(tmp_path / "letters"), only_digits=True)
+
+
+@pytest.mark.parametrize(
+    "form", ["femnist_leaf", "femnist_sqlite", "stackoverflow_sqlite", "shakespeare_leaf"]
+)
+def test_what_a_source_is_is_seen_in_it_whatever_it_is_called(tmp_path: Path, form: str) -> None:
+    given = small_files.settings(form, tmp_path)
+    path = Path(given["path"])
+    assert import_data(str(path.rename(path.with_name("own"))), tmp_path / "out", print) == given["name"]
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_a_packed_file_is_imported_and_nothing_of_it_is_left(tmp_path: Path, kind: str) -> None:
+    given = small_files.settings("shakespeare_sqlite", tmp_path)
+    (folder := tmp_path / "packed").mkdir()
+    packed = folder / f"plays.sqlite.{kind}"
+    packed.write_bytes(PACKERS[kind](Path(given["path"]).read_bytes()))
+    assert_same(load("shakespeare", path=str(imported(packed, folder / "out"))), load(**given))
+    whole = packed.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"something else"):
+        packed.write_bytes(damaged)
+        with pytest.raises(DataError, match=rf"plays\.sqlite\.{kind} cannot be read as a \.{kind} file"):
+            imported(packed, folder / "again")
+    assert sorted(path.name for path in folder.iterdir()) == ["out", packed.name]
+
+
+@pytest.mark.parametrize("name", ["a.tgz", "a.tbz2", "a.txz", "a.tar.gz", "a.tar.bz2"])
+def test_an_archive_is_imported_without_what_macos_added(tmp_path: Path, name: str) -> None:
+    leaf = small_files.leaf(tmp_path / "top", "femnist")
+    (leaf / "train" / "._all_data.json").write_text("no JSON")
+    mode = {"gz": "gz", "z2": "bz2", "xz": "xz"}[name[-2:]]
+    with tarfile.open(tmp_path / name, f"w:{mode}") as archive:
+        archive.add(leaf, "top")
+    (leaf / "train" / "._all_data.json").unlink()
+    out = imported(tmp_path / name, tmp_path / "out")
+    assert_same(load("femnist", path=str(out)), load("femnist", path=str(leaf)))
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside", "a/../../outside"])
+def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path, name: str) -> None:
+    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = 1
+        archive.addfile(member, io.BytesIO(b"1"))
+    with pytest.raises(DataError):
+        imported(tmp_path / "evil.tar.gz", tmp_path / "out")
+    assert not list(tmp_path.rglob("outside"))
+
+
+def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tmp_path: Path) -> None:
+    path = write_leaf(tmp_path / "leaf", odd=False)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(DataError, match=r"out cannot be written \(File too large\)"):
+            imported(path, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with pytest.raises(DataError, match="no is no folder"):
+        imported(path, tmp_path / "no" / "out")
+    file = path / "train" / "part_1.json"
+    file.write_text(file.read_text()[:-9])
+    with pytest.raises(DataError, match=r"part_1\.json cannot be read as JSON"):
+        imported(path, tmp_path / "out")
+    for wrong in ("none", str(small_files.own_csv(tmp_path / "a.csv"))):
+        with pytest.raises(DataError, match=r"does not exist|lacks the column"):
+            imported(wrong, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "leaf"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "count", "most"),
+    # Megabytes beyond the libraries': the float arrays are 440 MB, of which a copy of a fifth was converted and held; of
+    # lists of pixels, 90 MB, parquet makes ten times as much where it decodes all of them at once.
+    [("leaf", 40_000, 200), ("npy", 140_000, 60), ("lists", 80_000, 400)],
+)
+def test_a_big_file_takes_little_memory(tmp_path: Path, what: str, count: int, most: int) -> None:
+    name, write = big_data.WRITES[what]
+    write(tmp_path / what, count, 200)
+    base = big_data.measured("by_user_npz", small_files.npz(tmp_path / "small.npz"))["alone_mb"]
+    path = imported(tmp_path / what, tmp_path / "out") if what == "leaf" else tmp_path / what
+    assert big_data.measured(name, path)["alone_mb"] - base < most

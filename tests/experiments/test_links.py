@@ -23,7 +23,7 @@ COMMANDS = {
     "mechanisms": (mechanisms, MechanismsSettings, ["rounds=4", "families=[optimal]", "export={place}"]),
 }
 # Written in folders that this process has made for itself alone.
-PRIVATE = {"client/data/benchmark.py"}
+PRIVATE = {"client/data/benchmark.py", "experiments/data.py"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
