@@ -128,7 +128,9 @@ def test_what_travels_is_what_is_said(tmp_path):
         for node in ("a", "c"):
             loopback.register(node)
         loopback.start_supernode("a", f"clients=4 {data}", port=port)
-        loopback.start_supernode("c", "clients=2 dataset=by_user_npz dataset.path=/nowhere.npz")
+        loopback.start_supernode(
+            "c", "clients=2 dataset=by_user_npz dataset.path=/nowhere.npz public={shape:[1000],classes:10}"
+        )
         for value_type, size in (("float32", 4), ("int8", 1)):
             directory = tmp_path / value_type
             measured = count(loopback, directory, data, value_type)

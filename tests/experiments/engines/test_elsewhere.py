@@ -73,7 +73,7 @@ def test_a_simulation_in_one_process_goes_on_bit_for_bit_without_its_device():
 
 def test_a_node_whose_device_is_lost_answers_for_all_its_other_clients(monkeypatch):
     monkeypatch.setattr(apps, "prepare", lambda: None)
-    node = f"clients=6 {' '.join(DATA)}"
+    node = f"clients=6 {' '.join(DATA)} public={{shape:[2,2],classes:3}}"
     replies = []
     for dies in (True, False):
         model = " ".join(f"'{word}'" for word in model_named(dies=dies))

@@ -198,8 +198,9 @@ def test_each_worker_sees_one_gpu_of_several_in_turn(monkeypatch, visible, seen)
 
 def test_a_worker_holds_all_clients_and_no_test_set():
     settings = composed("dataset=digits")
-    ours, whole = engine.resident(settings).dataset, build(settings).dataset
-    assert (len(ours.test), len(whole.test)) == (1, 360)
+    whole = build(settings).dataset
+    ours = engine.resident(settings, whole.public).dataset
+    assert (len(ours.test), len(whole.test)) == (0, 360)
     assert len(ours.clients) == len(whole.clients)
     np.testing.assert_array_equal(ours.clients[7].x, whole.clients[7].x)
 
