@@ -77,8 +77,12 @@ def _regress(target: Float64, right: Float64, bands: int, ridge: float) -> Float
     grams = np.zeros((len(target), rank, rank))  # sum of R_j R_j^T over j <= i - bands, for each row i
     grams[bands:] = np.cumsum(right[:, :, None] * right[:, None, :], axis=0)[: len(target) - bands]
     moments = target @ right  # sum of target_ij R_j over the same j, as the rest of the row is zero
-    weights = np.linalg.solve(grams + ridge * np.eye(rank), moments[:, :, None])[:, :, 0]
-    return np.asarray(weights, dtype=np.float64)
+    systems = grams + ridge * np.eye(rank)
+    try:
+        weights = np.linalg.solve(systems, moments[:, :, None])
+    except np.linalg.LinAlgError:  # the ridge of a row is below the rounding of its sum
+        weights = np.linalg.pinv(systems, hermitian=True) @ moments[:, :, None]
+    return np.asarray(weights[:, :, 0], dtype=np.float64)
 
 
 def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) -> Float32:

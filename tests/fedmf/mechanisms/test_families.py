@@ -8,7 +8,17 @@ import pytest
 import scipy.linalg
 from scipy.optimize import check_grad
 
-from fedmf.mechanisms import Factorization, design, lower_bound, momentum, prefix_sum, workload as workloads
+from fedmf.mechanisms import (
+    Factorization,
+    design,
+    design_run,
+    lower_bound,
+    momentum,
+    of_run,
+    prefix_sum,
+    relative_gap,
+    workload as workloads,
+)
 from fedmf.mechanisms.families import banded_low_rank, optimal, optimised_toeplitz, square_roots
 from fedmf.mechanisms.families.square_roots import coefficients
 from fedmf.mechanisms.optimum import fixed_point
@@ -128,6 +138,11 @@ def test_low_rank_stream_multiplies_by_the_approximated_decoder(workload):
     computed = workloads.apply(workload, stream.materialize_noising())
     np.testing.assert_allclose(computed, expected, atol=1e-4)
     assert stream.buffers == (5 if workload.momentum == 0 else 6)
+
+
+def test_low_rank_is_fitted_where_the_sums_of_a_regression_are_singular():
+    run = design_run("banded_low_rank", of_run(9, 3, 0.9, rates("step", 27)))
+    assert relative_gap(run) < 0.01
 
 
 def test_recomputed_encoder_differs_from_the_optimums():
