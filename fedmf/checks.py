@@ -1,9 +1,10 @@
 """Small named checks: each names the argument, its value and what would be right. And how a number is written in a sentence."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from decimal import ROUND_CEILING, Context, Decimal
 from difflib import get_close_matches
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -26,40 +27,29 @@ def is_finite_number(value: Any) -> bool:
     return isinstance(value, int | Integral) or (isinstance(value, Real) and math.isfinite(value))
 
 
-def check_positive(name: str, value: float) -> None:
-    """Raise `SettingError` unless 0 < `value` < infinity."""
-    if not (is_finite_number(value) and value > 0):
-        raise SettingError(f"{name} is {value}; it must be a finite number above 0.")
+def _number_check(what: str, holds: Callable[[float], bool]) -> Callable[[str, float], None]:
+    """Return a check of a name and its value, which raises `SettingError` unless the value is a number that `holds`."""
+
+    def check(name: str, value: float) -> None:
+        if not (is_finite_number(value) and holds(value)):
+            raise SettingError(f"{name} is {value}; it must {what}.")
+
+    return check
 
 
-def check_non_negative(name: str, value: float) -> None:
-    """Raise `SettingError` unless 0 <= `value` < infinity."""
-    if not (is_finite_number(value) and value >= 0):
-        raise SettingError(f"{name} is {value}; it must be a finite number, 0 or above.")
+check_positive = _number_check("be a finite number above 0", lambda value: value > 0)
+check_non_negative = _number_check("be a finite number, 0 or above", lambda value: value >= 0)
+check_open_unit = _number_check("lie strictly between 0 and 1", lambda value: 0 < value < 1)
+check_below_one = _number_check("lie in [0, 1)", lambda value: 0 <= value < 1)
+check_keep_probability = partial(
+    _number_check("lie in (0, 1]", lambda value: 0 < value <= 1), "keep_probability"
+)
 
 
 def check_at_least(name: str, value: int, least: int) -> None:
     """Raise `SettingError` unless `value` is an integer of at least `least`."""
     if isinstance(value, bool) or not is_finite_number(value) or value != int(value) or value < least:
         raise SettingError(f"{name} is {value}; it must be a whole number of at least {least}.")
-
-
-def check_keep_probability(value: float) -> None:
-    """Raise `SettingError` unless 0 < `value` <= 1."""
-    if not (is_finite_number(value) and 0 < value <= 1):
-        raise SettingError(f"keep_probability is {value}; it must lie in (0, 1].")
-
-
-def check_open_unit(name: str, value: float) -> None:
-    """Raise `SettingError` unless 0 < `value` < 1."""
-    if not (is_finite_number(value) and 0 < value < 1):
-        raise SettingError(f"{name} is {value}; it must lie strictly between 0 and 1.")
-
-
-def check_below_one(name: str, value: float) -> None:
-    """Raise `SettingError` unless 0 <= `value` < 1."""
-    if not (is_finite_number(value) and 0 <= value < 1):
-        raise SettingError(f"{name} is {value}; it must lie in [0, 1).")
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:

@@ -1,18 +1,6 @@
 """The errors fedmf raises on purpose.
 
-    FedmfError                    everything below; a command line turns it into one sentence and exit code 2
-    ├── SettingError              a value outside its allowed range, or settings that contradict each other
-    ├── NotCoveredError           an operation that the privacy theorem does not cover, refused
-    ├── ParticipationError        a client would take part twice in one epoch, or more clients than there are
-    ├── ReleaseOrderError         a round would be released twice, or out of order
-    ├── PrivacyBudgetExhausted    the next epoch would exceed the budget
-    ├── DataError                 a data file that is missing or malformed
-    ├── RunDirectoryError         a run directory that cannot be used as asked
-    ├── DivergedError             training left the finite numbers
-    ├── DeviceLostError           a device that does not answer this process any more
-    └── RunStoppedError           a run cannot go on now (disk full, too few replies) but can be resumed
-
-Every message is a sentence: what was wrong, the value, and what would be right.
+Every message is a sentence: what was wrong, the value, and what would be right. A command line prints it and exits with code 2.
 """
 
 

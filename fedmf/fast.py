@@ -216,57 +216,39 @@ def diagonal(
     v: Float64, eta: Float64, beta: float, behind: Float64, shifts: Float64, weights: Float64
 ) -> Float64:
     """Return the diagonal of `smoother.filters_in_numpy` alone, pole by pole: a pole's history stays in the cache."""
-    total = np.zeros(len(v))
-    variances = np.empty(len(v))
-    gathered = np.empty((len(v), 4))
-    for k in range(len(shifts)):
-        _filter_pole(v, eta, beta, behind, shifts[k], gathered, variances)
-        total += weights[k] * variances
-    return total
-
-
-@_compiled
-def _filter_pole(
-    v: Float64,
-    eta: Float64,
-    beta: float,
-    behind: Float64,
-    shift: float,
-    gathered: Float64,
-    variances: Float64,
-) -> None:
-    """Run both filters of one pole: fill `gathered` (T, 4), which is scratch for a, b, c, D, and `variances` (T,)."""
     n = len(v)
-    # The covariance of (x, d) by the rounds above i, and its determinant.
-    a, b, c, D = behind[0], behind[1], behind[2], behind[3]
-    for i in range(n - 1, -1, -1):
-        # One step of the walk, d_i = d_{i+1} + w_i and x_i = beta x_{i+1} + eta_i d_i.
-        c += 1.0
-        scaled = eta[i] * c
-        D = beta * beta * (D + a)
-        a = beta * beta * a + 2.0 * beta * eta[i] * b + eta[i] * scaled
-        b = beta * b + scaled
-        gathered[i, 0] = a
-        gathered[i, 1] = b
-        gathered[i, 2] = c
-        gathered[i, 3] = D
-        # Then x_i is observed with precision r.
-        r = shift * v[i]
-        q = 1.0 / (1.0 + r * a)
-        c = (c + r * D) * q
-        a, b, D = a * q, b * q, D * q
-    A = B = C = J = 0.0  # the information on (x, d) in the rounds up to i, and its determinant
-    for i in range(n):
-        a, b, c, D = gathered[i]
-        # x_i is observed with precision r.
-        r = shift * v[i]
-        J += r * C
-        A += r
-        # Both sides together: the first entry of (covariance^-1 + information)^-1.
-        variances[i] = (D * C + a) / (D * J + A * a + 2.0 * B * b + C * c + 1.0)
-        # The information on w_i, which enters along (eta_i, 1), and what is left of its variance.
-        t = eta[i] * A + B
-        innovation = eta[i] * (t + B) + C
-        q = 1.0 / (1.0 + innovation)
-        # w_i is integrated out: the information on (x, d) of the next round.
-        A, B, C, J = beta * beta * (A + J) * q, beta * t * q, innovation * q, beta * beta * J * q
+    total = np.zeros(n)
+    gathered = np.empty((n, 4))
+    for k in range(len(shifts)):
+        # The covariance of (x, d) by the rounds above i, and its determinant.
+        a, b, c, D = behind[0], behind[1], behind[2], behind[3]
+        for i in range(n - 1, -1, -1):
+            # One step of the walk, d_i = d_{i+1} + w_i and x_i = beta x_{i+1} + eta_i d_i.
+            c += 1.0
+            scaled = eta[i] * c
+            D = beta * beta * (D + a)
+            a = beta * beta * a + 2.0 * beta * eta[i] * b + eta[i] * scaled
+            b = beta * b + scaled
+            gathered[i, 0], gathered[i, 1], gathered[i, 2], gathered[i, 3] = a, b, c, D
+            # Then x_i is observed with precision r.
+            r = shifts[k] * v[i]
+            q = 1.0 / (1.0 + r * a)
+            c = (c + r * D) * q
+            a, b, D = a * q, b * q, D * q
+        A = B = C = J = 0.0  # the information on (x, d) in the rounds up to i, and its determinant
+        for i in range(n):
+            a, b, c, D = gathered[i]
+            # x_i is observed with precision r.
+            r = shifts[k] * v[i]
+            J += r * C
+            A += r
+            # Both sides together: the first entry of (covariance^-1 + information)^-1.
+            variance = (D * C + a) / (D * J + A * a + 2.0 * B * b + C * c + 1.0)
+            total[i] += weights[k] * variance
+            # The information on w_i, which enters along (eta_i, 1), and what is left of its variance.
+            t = eta[i] * A + B
+            innovation = eta[i] * (t + B) + C
+            q = 1.0 / (1.0 + innovation)
+            # w_i is integrated out: the information on (x, d) of the next round.
+            A, B, C, J = beta * beta * (A + J) * q, beta * t * q, innovation * q, beta * beta * J * q
+    return total

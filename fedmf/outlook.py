@@ -7,7 +7,6 @@ an epoch leaves 28 of 100 clients unasked, at the same epsilon as if it asked th
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,14 +27,7 @@ def misgivings(plan: "Plan") -> tuple[str, ...]:
 
     These are warnings, not errors: a run without any may fail nevertheless.
     """
-    who = plan.participation
-    noise = about_noise(
-        noise_of_run(plan),
-        dimension=plan.dimension,
-        calibrated=plan.privacy.epsilon is not None,
-        cut_short=plan.affordable_epochs < who.epochs,
-        rare_masks=lambda: masks_add_noise(plan),
-    )
+    who, noise = plan.participation, about_noise(plan)
     others = about_cost(
         plan.epoch_event,
         epsilon=plan.spent(plan.affordable_epochs).epsilon,
@@ -107,49 +99,38 @@ def noise_of_run(plan: "Plan") -> float:
     )
 
 
-def is_too_much_noise(ratio: float, dimension: int | None) -> bool:
-    """Return whether runs with this `noise_over_signal` ended near chance; `dimension` None: as of a small model.
+def is_too_much_noise(ratio: float, dimension: int) -> bool:
+    """Return whether runs with this `noise_over_signal` ended near chance.
 
     >>> is_too_much_noise(0.06, 650), is_too_much_noise(0.03, 650), is_too_much_noise(0.03, 300_000)
     (True, False, True)
     """
-    is_long = dimension is not None and math.sqrt(dimension) * ratio > LONGEST_NOISE
+    is_long = math.sqrt(dimension) * ratio > LONGEST_NOISE
     return ratio > MOST_NOISE or (ratio > MOST_NOISE_OF_LARGE and is_long)
 
 
-def about_noise(
-    ratio: float,
-    *,
-    dimension: int | None,
-    calibrated: bool,
-    rare_masks: Callable[[], bool],
-    cut_short: bool = False,
-) -> str | None:
-    """Return what to say of a `noise_over_signal` that is too much, see `is_too_much_noise`, else None.
-
-    `calibrated`: whether the noise follows from an epsilon. More clients help as larger cohorts or as more rounds.
-    `cut_short`: whether max_epsilon ends the run before its last epoch. `rare_masks`, as `masks_add_noise` tells, is
-    asked only where there is something to say.
-    """
+def about_noise(plan: "Plan") -> str | None:
+    """Return what to say of a `noise_over_signal` that is too much, with all that would help; else None."""
+    ratio, dimension = noise_of_run(plan), plan.dimension
     if not is_too_much_noise(ratio, dimension):
         return None
-    helps = [
-        "more clients in an epoch",
-        "a larger epsilon" if calibrated else "a smaller noise multiplier (which costs epsilon)",
-    ]
-    if cut_short:
-        helps.append("a larger max_epsilon")
-    if ratio <= MOST_NOISE:
-        helps.append("fewer trained parameters")
-    if rare_masks():
-        helps.insert(0, "a larger keep_probability")
-    length = 0.0 if dimension is None else math.sqrt(dimension) * ratio
+    noise = "a smaller noise multiplier (which costs epsilon)"
+    helps = (
+        ("a larger keep_probability", masks_add_noise(plan)),
+        ("more clients in an epoch", True),
+        (noise if plan.privacy.epsilon is None else "a larger epsilon", True),
+        ("a larger max_epsilon", plan.affordable_epochs < plan.participation.epochs),
+        ("fewer trained parameters", ratio <= MOST_NOISE),
+    )
+    length = math.sqrt(dimension) * ratio
     whole = f" ({length:.3g} times over all {dimension:,} parameters)" if length > 1 else ""
-    small = f"small runs above {MOST_NOISE}"
-    which = small if ratio > MOST_NOISE else f"runs of models with so many above {MOST_NOISE_OF_LARGE}"
+    which = f"small runs above {MOST_NOISE}"
+    if ratio <= MOST_NOISE:
+        which = f"runs of models with so many above {MOST_NOISE_OF_LARGE}"
     return (
         f"the noise in the last model has in every direction {ratio:.3g} times the length that all clipped updates would "
-        f"have if they agreed{whole}; {which} ended near chance. What helps: {', '.join(helps)}."
+        f"have if they agreed{whole}; {which} ended near chance. What helps: "
+        f"{', '.join(change for change, is_useful in helps if is_useful)}."
     )
 
 

@@ -18,7 +18,6 @@ from fedmf.accounting import (
 from fedmf.accounting.caveats import LARGEST
 from fedmf.accounting.floating_point import MOST, check_price
 from fedmf.checks import (
-    check_at_least,
     check_choice,
     check_non_negative,
     check_open_unit,
@@ -80,16 +79,14 @@ class PrivacyTarget:
                 f"epsilon is {self.epsilon} and noise_multiplier is {self.noise_multiplier}; "
                 "give exactly one of them and set the other to None."
             )
-        if self.epsilon is not None:
-            check_positive("epsilon", self.epsilon)
-        if self.noise_multiplier is not None:
-            check_non_negative("noise_multiplier", self.noise_multiplier)
-            if 0 < self.noise_multiplier < SMALLEST_NOISE:
-                raise SettingError(
-                    f"noise_multiplier is {self.noise_multiplier:g}; it must be 0 or at least {SMALLEST_NOISE:g}."
-                )
-        if self.max_epsilon is not None:
-            check_positive("max_epsilon", self.max_epsilon)
+        for name in ("epsilon", "max_epsilon"):
+            if (value := getattr(self, name)) is not None:
+                check_positive(name, value)
+        check_non_negative("noise_multiplier", self.noise_multiplier or 0.0)
+        if 0 < (self.noise_multiplier or 0.0) < SMALLEST_NOISE:
+            raise SettingError(
+                f"noise_multiplier is {self.noise_multiplier:g}; it must be 0 or at least {SMALLEST_NOISE:g}."
+            )
         check_choice("adjacency", self.adjacency, ADJACENCIES)
         check_choice("accountant", self.accountant, ACCOUNTANTS)
         check_choice("geometry", self.geometry, GEOMETRIES)
@@ -114,15 +111,12 @@ class Plan:
     seed: PublicSeed
 
     def __post_init__(self) -> None:
-        if self.factorization.rounds != self.participation.rounds_per_epoch:
+        made = len(self.factorization.epochs), self.factorization.rounds
+        needed = self.participation.epochs, self.participation.rounds_per_epoch
+        if made != needed:
             raise SettingError(
-                f"the factorization is for {self.factorization.rounds} rounds, but an epoch has "
-                f"{self.participation.rounds_per_epoch}; make it for as many."
-            )
-        if len(self.factorization.epochs) != self.participation.epochs:
-            raise SettingError(
-                f"the factorization is for {len(self.factorization.epochs)} epochs, but the run has "
-                f"{self.participation.epochs}; make it for as many."
+                f"the factorization is for {counted(made[0])} of {made[1]} rounds, but the run has {counted(needed[0])} of "
+                f"{needed[1]}; make it for as many."
             )
 
     @cached_property
@@ -179,8 +173,7 @@ class Plan:
 
         None too where it would add more than 2 `MOST`: `make_plan` refuses that but for runs that claim no privacy.
         """
-        price = self._price
-        return None if price is None or price.a > MOST else price
+        return None if self._price is None or self._price.a > MOST else self._price
 
     @cached_property
     def _price(self) -> FloatingPoint | None:
@@ -264,16 +257,11 @@ class Plan:
             ledger.check_next(event, self.privacy.max_epsilon, **self._terms)
         return ledger.record(event)
 
-    def spent_with(self, ledger: Ledger, epochs: int) -> PrivacySpent:
-        """Return what the epochs in `ledger` and `epochs` more of this plan's cost together.
-
-        What finite precision costs is that of the plan's epochs: ask the plan that holds all of them (`extended`).
-        """
-        check_at_least("epochs", epochs, 0)
-        return self.spent_on(Ledger((*ledger.entries, *[self.next_event(ledger)] * epochs)))
-
     def check_extension(self, ledger: Ledger, epochs: int) -> PrivacySpent:
-        """Return what `spent_with` does, if that is allowed: within max_epsilon, or without one within the target epsilon.
+        """Return what the epochs in `ledger` and `epochs` more of this plan's cost together, if that is allowed.
+
+        Allowed is max_epsilon, or without one the target epsilon. What finite precision costs is that of the plan's
+        epochs: ask the plan that holds all of them (`extended`).
 
         All epochs of an extended run are equal events. Whether and when further ones are added may follow from
         everything that was released: an epoch that is not run costs nothing, one that is run costs its event whatever
@@ -287,9 +275,10 @@ class Plan:
         A run without noise costs no more by being longer. Raises `PrivacyBudgetExhausted` with the new epsilon
         otherwise, also for a run of a given noise multiplier without a limit.
         """
-        after, limit = self.spent_with(ledger, epochs), self.privacy
+        after = self.spent_on(Ledger((*ledger.entries, *[self.next_event(ledger)] * epochs)))
         if self.noise_multiplier == 0:
             return after
+        limit = self.privacy
         named, most = (
             ("epsilon", limit.epsilon) if limit.max_epsilon is None else ("max_epsilon", limit.max_epsilon)
         )

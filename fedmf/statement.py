@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # a plan needs the mechanisms, which take longer to import th
 
 SECRETS_FROM_SYSTEM = "from the operating system"
 SECRETS_REPRODUCIBLE = "reproducible, NOT private"
-UNIT_OF_PRIVACY = "one client"
 RELEASED = (
     "every model iterate, hence every noisy sum of every round, to anyone, also to an adversary who chooses "
     "later updates after seeing earlier releases"
@@ -38,26 +37,6 @@ RELEASED = (
 TRUST = (
     "the server is trusted: it sees masked updates without noise and holds the mask and noise keys "
     "(central privacy)"
-)
-NOT_COVERED_METRICS = (
-    "unprotected metrics: the measured size of what a cohort sent in each round, "
-    "which depends on the secret masks"
-)
-WARNING_METRICS = (
-    "Unprotected metrics are switched on: what they reveal about a client is not bounded by epsilon."
-)
-NOT_COVERED_UNREADY = (
-    "which nodes an epoch began with: with unready_nodes=without a node whose data could not be loaded is left out, which "
-    "its data alone can decide"
-)
-WARNING_COPY = (
-    "A session of this run had accept_copy=true, which lets a copy of a run, or an older state of it, continue: if anybody "
-    "saw later rounds of another copy, the same noise has covered other replies, and epsilon does not hold."
-)
-WARNING_NOT_PRIVATE = "NOT private: the noise multiplier is 0, epsilon is infinite."
-WARNING_REPRODUCIBLE = (
-    "NOT private as run: masks and noise follow from a public seed, so anyone can recompute and remove them; the "
-    "figures describe the same run with secrets from the operating system."
 )
 
 
@@ -70,8 +49,7 @@ class Statement:
     * l2_norm, or with geometry "linf" * sqrt(coordinates) linf_norm: `EpochEvent`; sigma_by_epoch has it for each planned epoch, whose C is its own, and sigma is the largest. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
     K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one client,
     the observed one is None before a run ends.  parts: how many of the planned epochs were planned when the run began,
-    and how many were added each time that it was extended.  floating_point: what finite precision adds, which epsilon contains.  Raises `SettingError` for
-    an observed participation above the epochs started: the accounting would not cover it.
+    and how many were added each time that it was extended.  floating_point: what finite precision adds, which epsilon contains.
     """
 
     private: bool
@@ -110,14 +88,6 @@ class Statement:
     secrets: str
     not_covered: tuple[str, ...]
     warnings: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        assert sum(self.parts) == self.epochs_planned >= self.epochs
-        if self.participation_observed is not None and self.participation_observed > self.epochs:
-            raise SettingError(
-                f"participation_observed is {self.participation_observed} in {self.epochs} epochs; a client "
-                "may take part at most once per epoch."
-            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as JSON-ready values (privacy.json): infinite becomes None, tuples lists."""
@@ -245,7 +215,8 @@ class Conduct:
     unit_of_privacy: what one client is; say so where a large
     user was cut into several.  uncovered: a sentence for each thing learnt from the training users
     outside the mechanism.  ledger: the events of the epochs started, from which epsilon is computed; None where all
-    are the plan's.  Raises `SettingError` for a ledger of another number of epochs.
+    are the plan's.  Raises `SettingError` for a ledger of another number of epochs, and for a client that took part in
+    more epochs than were started: the accounting would not cover it.
     """
 
     epochs: int
@@ -255,7 +226,7 @@ class Conduct:
     optimized_metric: str | None = None
     accepts_copy: bool = False
     leaves_out_unready: bool = False
-    unit_of_privacy: str = UNIT_OF_PRIVACY
+    unit_of_privacy: str = "one client"
     uncovered: tuple[str, ...] = ()
     ledger: Ledger | None = None
 
@@ -264,17 +235,21 @@ class Conduct:
             raise SettingError(
                 f"epochs is {self.epochs}, but the ledger holds {len(self.ledger.entries)}; give those of the ledger."
             )
+        if self.participation_observed is not None and self.participation_observed > self.epochs:
+            raise SettingError(
+                f"participation_observed is {self.participation_observed} in {self.epochs} epochs; a client "
+                "may take part at most once per epoch."
+            )
 
 
 def write_statement(plan: "Plan", conduct: Conduct) -> Statement:
     """Return the statement of a run that followed `plan` as `conduct` says.
 
-    The radii stated are those accounted, (1 + TAU) times the clip norm with int8. Raises `SettingError` as
-    `Statement` does.
+    The radii stated are those accounted, (1 + TAU) times the clip norm with int8.
     """
     event, who = plan.epoch_event, plan.participation
     spent = plan.spent(conduct.epochs) if conduct.ledger is None else plan.spent_on(conduct.ledger)
-    noisy = event.noise_multiplier > 0 and spent.is_private
+    noisy = event.noise_multiplier > 0 and math.isfinite(spent.epsilon)
     return Statement(
         private=noisy and not conduct.reproducible and spent.epsilon <= LARGEST,
         unit_of_privacy=conduct.unit_of_privacy,
@@ -311,7 +286,7 @@ def write_statement(plan: "Plan", conduct: Conduct) -> Statement:
         participation_observed=conduct.participation_observed,
         secrets=SECRETS_REPRODUCIBLE if conduct.reproducible else SECRETS_FROM_SYSTEM,
         not_covered=(*NOT_COVERED, *_not_covered_besides(plan, conduct)),
-        warnings=_warnings(plan, conduct, spent.epsilon if noisy else None),
+        warnings=tuple(_warnings(plan, conduct, spent.epsilon if noisy else None)),
     )
 
 
@@ -320,37 +295,48 @@ def _not_covered_besides(plan: "Plan", conduct: Conduct) -> Iterator[str]:
     if len(plan.participation.parts) > 1:
         yield LONGER.format(epochs=plan.participation.epochs)
     if conduct.unprotected_metrics:
-        yield NOT_COVERED_METRICS
+        yield (
+            "unprotected metrics: the measured size of what a cohort sent in each round, which depends on the secret masks"
+        )
     if conduct.leaves_out_unready:
-        yield NOT_COVERED_UNREADY
+        yield (
+            "which nodes an epoch began with: with unready_nodes=without a node whose data could not be loaded is left out, "
+            "which its data alone can decide"
+        )
     if conduct.optimized_metric is not None:
         yield CHOICE.format(metric=conduct.optimized_metric)
 
 
-def _warnings(plan: "Plan", conduct: Conduct, epsilon: float | None) -> tuple[str, ...]:
-    """Return the warnings of a run of this `epsilon`, None without noise."""
-    clients = plan.participation.clients
-    about = (epsilon_warning(epsilon), delta_warning(plan.privacy.delta, clients)) if epsilon else ()
-    said = (
-        WARNING_NOT_PRIVATE if epsilon is None else None,
-        WARNING_REPRODUCIBLE if conduct.reproducible else None,
-        *(f"Warning: {sentence}" for sentence in about if sentence is not None),
-        WARNING_COPY if conduct.accepts_copy else None,
-        WARNING_METRICS if conduct.unprotected_metrics else None,
-        _other_events(plan, conduct),
-        *conduct.uncovered,
-    )
-    return tuple(sentence for sentence in said if sentence is not None)
+def _warnings(plan: "Plan", conduct: Conduct, epsilon: float | None) -> Iterator[str]:
+    """Yield the warnings of a run of this `epsilon`, None without noise."""
+    if epsilon is None:
+        yield "NOT private: the noise multiplier is 0, epsilon is infinite."
+    if conduct.reproducible:
+        yield (
+            "NOT private as run: masks and noise follow from a public seed, so anyone can recompute and remove them; the "
+            "figures describe the same run with secrets from the operating system."
+        )
+    if epsilon:
+        about = (epsilon_warning(epsilon), delta_warning(plan.privacy.delta, plan.participation.clients))
+        yield from (f"Warning: {sentence}" for sentence in about if sentence is not None)
+    if conduct.accepts_copy:
+        yield (
+            "A session of this run had accept_copy=true, which lets a copy of a run, or an older state of it, continue: if "
+            "anybody saw later rounds of another copy, the same noise has covered other replies, and epsilon does not hold."
+        )
+    if conduct.unprotected_metrics:
+        yield "Unprotected metrics are switched on: what they reveal about a client is not bounded by epsilon."
+    if conduct.ledger is not None:
+        yield from _other_events(plan, conduct.ledger)
+    yield from conduct.uncovered
 
 
-def _other_events(plan: "Plan", conduct: Conduct) -> str | None:
-    """Return what to say where epochs began with another event than the plan's; None where none did."""
-    entries = () if conduct.ledger is None else conduct.ledger.entries
-    others = [entry for entry in entries if not entry.agrees_with(plan.epoch_event)]
-    if not others:
-        return None
-    least = min(others, key=lambda entry: entry.noise_multiplier)
-    return (
-        f"Warning: {len(others)} of {counted(len(entries), 'started epoch')} began otherwise than stated, with a noise "
-        f"multiplier down to {least.noise_multiplier:.4g}; epsilon is that of all epochs as they began."
-    )
+def _other_events(plan: "Plan", ledger: Ledger) -> Iterator[str]:
+    """Yield a warning where epochs began with another event than the plan's."""
+    others = [entry for entry in ledger.entries if not entry.agrees_with(plan.epoch_event)]
+    if others:
+        least = min(entry.noise_multiplier for entry in others)
+        yield (
+            f"Warning: {len(others)} of {counted(len(ledger.entries), 'started epoch')} began otherwise than stated, with a "
+            f"noise multiplier down to {least:.4g}; epsilon is that of all epochs as they began."
+        )

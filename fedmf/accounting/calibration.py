@@ -1,21 +1,18 @@
-"""The noise multiplier that a target epsilon needs, and what a privacy budget affords.
+"""The noise multiplier that a target epsilon needs.
 
 >>> z = calibrate_noise_multiplier(
 ...     epsilon=2.0, delta=1e-5, keep_probability=0.01, linf_over_l2=0.0063, epochs=16
 ... )
 >>> round(z, 4)
 0.0861
->>> most_epochs(EpochEvent(0.05, 0.01, 0.006), max_epsilon=4.0, delta=1e-5)
-18
 
 Noise is compared as it lands on the mean of one independent round: z Delta_2/(gamma n) per coordinate.
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable
 from decimal import ROUND_CEILING, Decimal
-from functools import cache, partial
+from functools import cache
 
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.spent import check_accountant, privacy_spent
@@ -33,8 +30,6 @@ from fedmf.updates.vectors import default_linf_bound
 DIGITS = 8  # significant ones of a noise multiplier: more than matter, and the same with every root finder
 LOG_TOLERANCE = 1e-9
 LARGEST = 1e12
-KEEP_STEP, KEEP_STEPS = 1e-4, 207_233  # of log gamma: from 1 down to 1e-9
-MOST = 1 << 40  # clients of a cohort, or epochs
 
 
 def calibrate_noise_multiplier(
@@ -137,108 +132,3 @@ def resolve_linf_ratio(
             f"({cohort_size}); give those two, or linf_over_l2."
         )
     return default_linf_bound(1.0, padded_dimension(dimension, rotation), cohort_size)
-
-
-def smallest_keep_probability(
-    *,
-    epsilon: float,
-    delta: float,
-    linf_over_l2: float,
-    epochs: int,
-    max_effective_noise_multiplier: float,
-    adjacency: str = "zero_out",
-    accountant: str = "rdp",
-) -> float:
-    """Return the smallest gamma, hence the largest saving, whose noise on the mean stays within a limit.
-
-    The limit is on z/gamma with z calibrated to (epsilon, delta); z/gamma grows as gamma falls. Exact to 1e-4
-    relative, from above. Raises `SettingError` where even gamma = 1 exceeds the limit.
-    """
-    check_positive("max_effective_noise_multiplier", max_effective_noise_multiplier)
-
-    def noise(steps: int) -> float:
-        gamma = math.exp(-KEEP_STEP * steps)
-        return calibrate_noise_multiplier(
-            epsilon=epsilon,
-            delta=delta,
-            keep_probability=gamma,
-            linf_over_l2=linf_over_l2,
-            epochs=epochs,
-            adjacency=adjacency,
-            accountant=accountant,
-        ) / gamma  # fmt: skip
-
-    limit = max_effective_noise_multiplier
-    if (at_one := noise(0)) > limit:
-        raise SettingError(
-            f"max_effective_noise_multiplier is {limit}; even keep_probability=1 needs {at_one:.4g}."
-        )
-    steps = bisect_left(range(KEEP_STEPS), True, key=lambda steps: noise(steps) > limit) - 1
-    return math.exp(-KEEP_STEP * steps)
-
-
-def smallest_cohort(
-    *,
-    epsilon: float,
-    delta: float,
-    keep_probability: float,
-    epochs: int,
-    max_mean_noise_std: float,
-    linf_over_l2: float | None = None,
-    dimension: int | None = None,
-    rotation: str = "hadamard",
-    adjacency: str = "zero_out",
-    accountant: str = "rdp",
-) -> int:
-    """Return the smallest cohort size whose mean is no noisier than a limit, per unit of Delta_2.
-
-    linf_over_l2 None: the default formula, which depends on the cohort size and needs `dimension`. Raises
-    `SettingError` without either, and where no cohort below 2^40 is enough.
-    """
-    check_positive("max_mean_noise_std", max_mean_noise_std)
-
-    def is_enough(cohort_size: int) -> bool:
-        noise_multiplier = calibrate_noise_multiplier(
-            epsilon=epsilon,
-            delta=delta,
-            keep_probability=keep_probability,
-            linf_over_l2=resolve_linf_ratio(linf_over_l2, dimension, cohort_size, rotation=rotation),
-            epochs=epochs,
-            adjacency=adjacency,
-            accountant=accountant,
-        )
-        noise = mean_noise_std(noise_multiplier, keep_probability=keep_probability, cohort_size=cohort_size)
-        return noise <= max_mean_noise_std
-
-    return _smallest(
-        is_enough, f"max_mean_noise_std is {max_mean_noise_std}; no cohort below {MOST} reaches it."
-    )
-
-
-def most_epochs(
-    event: EpochEvent,
-    *,
-    max_epsilon: float,
-    delta: float,
-    adjacency: str = "zero_out",
-    accountant: str = "rdp",
-) -> int:
-    """Return the largest number of epochs that cost at most `max_epsilon` at `delta`; 0 if not even one does.
-
-    Raises `SettingError` where 2^40 epochs still fit: the noise is then so large that the question is
-    meaningless.
-    """
-    check_positive("max_epsilon", max_epsilon)
-    cost = partial(privacy_spent, event, delta=delta, adjacency=adjacency, accountant=accountant)
-    excess = f"max_epsilon is {max_epsilon}; more than {MOST} epochs fit, choose a smaller one."
-    return _smallest(lambda epochs: cost(epochs).epsilon > max_epsilon, excess) - 1
-
-
-def _smallest(holds: Callable[[int], bool], otherwise: str) -> int:
-    """The smallest integer in [1, MOST] at which the monotone `holds` is true; `SettingError` with `otherwise` for none."""
-    high = 1
-    while not holds(high):
-        high *= 2
-        if high > MOST:
-            raise SettingError(otherwise)
-    return bisect_left(range(high), True, lo=high // 2 + 1, hi=high, key=holds)

@@ -1,11 +1,6 @@
-"""What no epsilon covers, whose bound it is, and when a delta is too large: in every statement and every plan.
+"""What no epsilon covers, whose bound it is, and when a delta is too large: in every statement and every plan."""
 
-A run has no option for the masks and weightings that the theorem does not cover. `check_mask` and `check_weighting`
-give the reasons to code that builds on the accountant.
-"""
-
-from fedmf.checks import check_at_least, check_choice, rounded_up
-from fedmf.errors import NotCoveredError
+from fedmf.checks import check_at_least, rounded_up
 
 NOT_COVERED = (
     "test examples, which are treated as public: accuracy and loss on them, and settings chosen by them",
@@ -68,48 +63,3 @@ def delta_warning(delta: float, clients: int) -> str | None:
         f"delta = {rounded_up(delta)} is {bound}: from 1/N on it would allow publishing one client outright; choose it well "
         "below."
     )
-
-
-NOT_PROVED = {
-    "mask": {
-        "bernoulli": None,
-        "fixed_size": "exactly k of d coordinates makes coordinates dependent, the theorem needs independent ones, "
-        "and its bound is false for orders near 1",
-        "top_k": "which coordinates are kept depends on the data, so that the choice itself reveals them",
-        "shared": "two clients under one mask lose the amplification: at gamma = .01, kappa = sigma the divergence "
-        "is 99 times the theorem's at order 2, 1482 times at order 4",
-        "public": "a mask that anyone can recompute amplifies nothing: the coordinates it keeps are a plain "
-        "Gaussian release",
-        "reused": "a mask is fresh for each client, epoch and round; a second use makes the rounds dependent",
-    },
-    "weighting": {
-        "uniform": None,
-        "examples": "the number of a client's examples is private: weights would change the sensitivity of the sum "
-        "and the denominator with one client's data",
-        "replies": "dividing by the number of replies makes the release depend on who answered; the denominator is "
-        "gamma times the planned cohort size",
-    },
-}  # the reason against each; None: covered
-
-
-def check_mask(kind: str) -> None:
-    """Raise `NotCoveredError` with the reason for a mask that is not independent, secret, fresh Bernoulli.
-
-    >>> check_mask("bernoulli")
-    >>> check_mask("fixed_size")
-    Traceback (most recent call last):
-    ...
-    fedmf.errors.NotCoveredError: mask is 'fixed_size': exactly k of d coordinates ...
-    """
-    _check_proved("mask", kind)
-
-
-def check_weighting(kind: str) -> None:
-    """Raise `NotCoveredError` with the reason for a mean other than the sum over gamma times the planned n."""
-    _check_proved("weighting", kind)
-
-
-def _check_proved(what: str, kind: str) -> None:
-    check_choice(what, kind, NOT_PROVED[what])
-    if (reason := NOT_PROVED[what][kind]) is not None:
-        raise NotCoveredError(f"{what} is {kind!r}: {reason}; use {next(iter(NOT_PROVED[what]))!r}.")

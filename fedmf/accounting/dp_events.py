@@ -61,21 +61,6 @@ def ledger_to_dp_event(ledger: Ledger) -> dp_event.ComposedDpEvent:
     )
 
 
-def from_dp_event(event: dp_event.DpEvent) -> Counter[EpochEvent]:
-    """Return the epochs that `event` consists of, with their counts.
-
-    Understands our own event, Gaussians, no-ops and compositions of them. Raises `NotCoveredError` for any
-    other, Poisson sampling among them: no amplification by sampling clients is claimed.
-    """
-    epochs, others = _split(event)
-    if others:
-        raise NotCoveredError(
-            f"{others[0].event} is not an epoch of the Gaussian matrix mechanism; use to_dp_event, or compose_with "
-            "for others' events."
-        )
-    return epochs
-
-
 def compose_with(
     ledger: Ledger, event: dp_event.DpEvent, *, delta: float, adjacency: str = "zero_out"
 ) -> tuple[float, float | None]:

@@ -59,6 +59,13 @@ class Setting:
     keep_probability: float
     coordinates: float
 
+    def hits(self, stop: float | None) -> float:
+        """Return n pi, which formula (C) pays for coordinates that reach b = `stop`; 0 without a stop."""
+        if stop is None:
+            return 0.0
+        pi = hitting_probability(stop, tau=self.tau, keep_probability=self.keep_probability)
+        return self.coordinates * pi
+
 
 @dataclass(frozen=True)
 class Parameters:
@@ -86,7 +93,7 @@ def log_exponential_moment(
     parts: list[float] = [scaled_lam + log_ndtr(root - end)]
     largest = scaled_lam
     if stop is not None:
-        stopped = _stopped_ratio(stop, keep_probability)
+        stopped = stopped_ratio(stop, keep_probability)
         largest = scaled_lam * stopped**2
         hit = (stop + tau / 2) / root * (1 + ROUNDING)
         if hit < end:
@@ -116,24 +123,16 @@ def certified_epsilon(setting: Setting, parameters: Parameters, delta: float) ->
 
     Both directions, zero-out adjacency. Nothing of the result rests on how `parameters` were found.
     """
-    stop, hits = parameters.stop, 0.0
-    if stop is not None:
-        if stop < least_stop(setting.tau):
-            return math.inf
-        hits = setting.coordinates * hitting_probability(
-            stop, tau=setting.tau, keep_probability=setting.keep_probability
-        )
+    stop = parameters.stop
+    if stop is not None and stop < least_stop(setting.tau):
+        return math.inf
     psi = log_exponential_moment(
         parameters.scaled_lam, tau=setting.tau, keep_probability=setting.keep_probability, stop=stop
     )
-    budget = delta - (parameters.tail + hits) * (1 + ROUNDING)
-    return certified_gaussian_epsilon(squared_mu(setting, parameters, psi), budget)
-
-
-def squared_mu(setting: Setting, parameters: Parameters, psi: float) -> float:
-    """Return the mu^2 at which exp(-s mu^2/tau + n psi) is `parameters.tail`."""
+    budget = delta - (parameters.tail + setting.hits(stop)) * (1 + ROUNDING)
     exponent = setting.coordinates * psi - math.log(parameters.tail)
-    return setting.tau * exponent / parameters.scaled_lam
+    mu_squared = setting.tau * exponent / parameters.scaled_lam  # where exp(-s mu^2/tau + n psi) is the tail
+    return certified_gaussian_epsilon(mu_squared, budget)
 
 
 def certified_gaussian_epsilon(mu_squared: float, delta: float) -> float:
@@ -184,8 +183,8 @@ def log_expm1(u: Floats | float) -> Floats:
         return np.asarray(u + np.log(-np.expm1(-np.asarray(u))))
 
 
-def _stopped_ratio(stop: float, gamma: float) -> float:
-    """p* = gamma e^b/(c + gamma e^b)."""
+def stopped_ratio(stop: float, gamma: float) -> float:
+    """Return p* = gamma e^b/(c + gamma e^b) at b = `stop`."""
     return 1 / (1 + math.exp(-stop) * (1 - gamma) / gamma)
 
 

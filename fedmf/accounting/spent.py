@@ -56,11 +56,6 @@ class PrivacySpent:
     epsilon_exact: float | None
     epsilon_tight: float | None
 
-    @property
-    def is_private(self) -> bool:
-        """Whether epsilon is finite."""
-        return math.isfinite(self.epsilon)
-
 
 def privacy_spent(
     event: EpochEvent,

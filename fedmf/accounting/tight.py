@@ -28,9 +28,9 @@ from fedmf.accounting.quadratic_variation import (
     Setting,
     certified_epsilon,
     certified_gaussian_epsilon,
-    hitting_probability,
     least_stop,
     log_expm1,
+    stopped_ratio,
 )
 
 SHARES = (0.7, 0.5, 0.1, 0.03, 0.01, 0.001)
@@ -94,17 +94,12 @@ def _choices(setting: Setting, delta: float, worth: float) -> list[Parameters]:
 def _stop_of(setting: Setting, hits: float) -> float:
     """Return b with n pi(b) <= `hits`, as small as formula (C) allows."""
     low = high = least_stop(setting.tau)
-    while _hits(setting, high) > hits:
+    while setting.hits(high) > hits:
         low, high = high, 2 * high
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if _hits(setting, middle) > hits else (low, middle)
+        low, high = (middle, high) if setting.hits(middle) > hits else (low, middle)
     return high
-
-
-def _hits(setting: Setting, stop: float) -> float:
-    pi = hitting_probability(stop, tau=setting.tau, keep_probability=setting.keep_probability)
-    return setting.coordinates * pi
 
 
 def _best(family: "_Family", delta: float, worth: float) -> tuple[float, Parameters | None]:
@@ -140,7 +135,7 @@ class _Family:
 
     @cached_property
     def hits(self) -> float:
-        return 0.0 if self.stop is None else _hits(self.setting, self.stop)
+        return self.setting.hits(self.stop)
 
     def least_squared_mu(self, tail: float) -> tuple[float, float]:
         """(mu^2, s): quasi-convex in s, because psi is convex in s; a grid in log s and zooms around its best."""
@@ -181,8 +176,8 @@ class _Family:
         if self.stop is None:
             return np.asarray(np.logaddexp(0.0, _log_sums(logs)))
         logs[:, -1] -= math.log(2)  # half a cell at the stop
-        ratio = 1 / (1 + math.exp(-self.stop) * (1 - gamma) / gamma)
-        hit = math.log(max(self.hits / self.setting.coordinates, 1e-300)) + log_expm1(s * ratio**2)
+        largest = log_expm1(s * stopped_ratio(self.stop, gamma) ** 2)
+        hit = math.log(max(self.hits / self.setting.coordinates, 1e-300)) + largest
         return np.asarray(np.logaddexp(0.0, np.logaddexp(hit, _log_sums(logs))))
 
 

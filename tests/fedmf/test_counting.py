@@ -25,23 +25,16 @@ def gaussian_delta(epsilon, mu):
     return normal.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * normal.cdf(-mu / 2 - epsilon / mu)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.1, 1e-5), (5.0, 1e-9)])
-def test_noise_is_the_least_that_keeps_the_promise(epsilon, delta):
-    counter = continual_counter(20, epsilon=epsilon, delta=delta)
-    mu = brentq(lambda m: gaussian_delta(epsilon, m) - delta, 1e-3, 50)
-    assert counter.noise_multiplier == pytest.approx(1 / mu, rel=1e-6)
-    assert gaussian_delta(epsilon, 1 / counter.noise_multiplier) <= delta * (1 + 1e-6)
-
-
-def test_what_floating_point_costs_is_part_of_the_promise():
-    """Long vectors, where 2 a shows: epsilon less 2 a at (1 - 2 a) delta is what the noise is calibrated to."""
-    counter = continual_counter(500, epsilon=1.0, delta=1e-6, dimension=10**9)
-    given = {"dimension": 10**9, "rounds": 500, "cohort_size": 1, "delta": 1e-6}
+@pytest.mark.parametrize(("epsilon", "dimension"), [(0.1, 1), (5.0, 1), (1.0, 10**9)])
+def test_noise_is_the_least_that_keeps_the_promise_of_which_floating_point_is_a_part(epsilon, dimension):
+    """Epsilon less 2 a at (1 - 2 a) delta is what the noise is calibrated to; of long vectors 2 a shows."""
+    counter = continual_counter(500, epsilon=epsilon, delta=1e-6, dimension=dimension)
+    given = {"dimension": dimension, "rounds": 500, "cohort_size": 1, "delta": 1e-6}
     price = finite_precision(
         [counter.factorization.precision], noise_multiplier=counter.noise_multiplier, **given
     ).a
-    mu = brentq(lambda m: gaussian_delta(1.0 - 2 * price, m) - 1e-6 * (1 - 2 * price), 1e-3, 50)
-    assert price > 1e-5
+    mu = brentq(lambda m: gaussian_delta(epsilon - 2 * price, m) - 1e-6 * (1 - 2 * price), 1e-3, 50)
+    assert price > 1e-5 or dimension == 1
     assert counter.noise_multiplier == pytest.approx(1 / mu, rel=1e-6)
     with pytest.raises(SettingError, match=r"it must add at most 0\.001"):
         continual_counter(2000, epsilon=1.0, delta=1e-6, dimension=10**12)
@@ -89,15 +82,6 @@ def test_error_bound_covers_all_rounds_at_once():
     assert (errors.max(axis=0) > bound / 2).sum() > 100, "the bound is of the right size"
 
 
-def test_square_root_costs_a_little_more_than_the_optimum():
-    optimum = continual_counter(500, epsilon=1.0, delta=1e-6)
-    henzinger = continual_counter(500, epsilon=1.0, delta=1e-6, family="sqrt_toeplitz")
-    # The same but for what the rounding of 499 kept rows adds to epsilon.
-    assert henzinger.noise_multiplier == pytest.approx(optimum.noise_multiplier, rel=1e-6)
-    ratio = np.linalg.norm(henzinger.stddev) / np.linalg.norm(optimum.stddev)
-    assert 1.04 < ratio < 1.07
-
-
 def test_feeding_is_pure_depends_on_the_key_and_ends_with_the_last_round():
     counter = continual_counter(2, epsilon=1.0, delta=1e-6)
     state = counter.start(key=key())
@@ -122,16 +106,10 @@ def test_long_vectors_are_clipped_and_broken_ones_count_as_zero():
 
 def test_bad_settings_are_refused():
     given = {"epsilon": 1.0, "delta": 1e-6}
-    for change, message in (
-        ({"epsilon": 0.0}, "epsilon is 0.0"),
-        ({"delta": 0.0}, "delta is 0.0"),
-        ({"delta": 1.0}, "delta is 1.0"),
-        ({"norm": 0.0}, "norm is 0.0"),
-        ({"dimension": 0}, "dimension is 0"),
-        ({"family": "magic"}, "family is 'magic'"),
-    ):
-        with pytest.raises(SettingError, match=message):
-            continual_counter(5, **(given | change))
+    wrong = {"epsilon": 0.0, "delta": 1.0, "norm": 0.0, "dimension": 0, "family": "magic"}
+    for name, value in wrong.items():
+        with pytest.raises(SettingError, match=f"{name} is {value!r}"):
+            continual_counter(5, **(given | {name: value}))
     with pytest.raises(SettingError, match="radius is 0"):
         online_learner(5, dimension=1, lipschitz=1.0, radius=0.0, **given)
 

@@ -9,7 +9,6 @@ from fedmf.checks import rounded_up
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms import design, of_run, prefix_sum, restarted
 from fedmf.plan import Compression, PrivacyTarget, make_bounds, make_plan
-from fedmf.updates.client_plan import make_client_plan
 from plans import small_plan
 
 
@@ -35,22 +34,12 @@ def test_what_is_accounted_is_what_is_enforced():
     assert plan.epoch_event.ratio == pytest.approx(49)
     found = privacy_spent(EpochEvent(1.3, 0.3, 0.1 / 0.7), 2, delta=1e-5, precision=plan.precision)
     assert plan.spent() == found
-    rounded = small_plan(
-        keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, noise_multiplier=1.3, value_type="int8"
-    )
+    rounded = small_plan(keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, value_type="int8")
     assert rounded.epoch_event.linf_over_l2 == pytest.approx(0.1 / (0.7 * 1.002))
-
-
-def test_what_a_client_enforces_is_what_the_plan_accounts_for():
-    plan = small_plan(keep_probability=0.3, l2_norm=0.7, linf_norm=0.1, value_type="int8")
-    own = plan.client_plan
-    assert own == make_client_plan(
-        dimension=50, compression=plan.compression, bounds=plan.bounds, seed=plan.seed
-    )
-    assert (own.bounds.l2_norm, own.bounds.linf_norm, own.bounds.value_type) == (0.7, 0.1, "int8")
-    assert (own.keep_probability, own.rotation.padded) == (plan.epoch_event.keep_probability, 64)
-    assert own.seed == plan.seed
-    assert plan.rotation is own.rotation  # its signs are drawn once
+    own = rounded.client_plan
+    assert (own.bounds, own.keep_probability, own.seed) == (rounded.bounds, 0.3, rounded.seed)
+    assert (own.bounds.l2_norm, own.bounds.linf_norm, own.rotation.padded) == (0.7, 0.1, 64)
+    assert rounded.rotation is own.rotation  # its signs are drawn once
 
 
 def test_linf_bound_is_the_formula_with_rotation_and_the_l2_bound_without():
@@ -60,19 +49,11 @@ def test_linf_bound_is_the_formula_with_rotation_and_the_l2_bound_without():
     assert small_plan(linf_norm=5.0, l2_norm=0.7).linf_over_l2 == 1.0
 
 
-def test_denominator_and_compression_ratio():
-    plan = small_plan(dimension=650, clients=200, cohort_size=64, rounds_per_epoch=3, keep_probability=0.1)
-    assert plan.denominator == pytest.approx(6.4)
-    assert plan.compression_ratio == pytest.approx(650 / 102.4)
-
-
-def test_a_factorization_for_another_number_of_rounds_or_epochs_is_refused():
-    for wrong, words in (
-        (restarted(design("optimal", prefix_sum(2)), 2), r"for 2 rounds, but an epoch has 4"),
-        (restarted(design("optimal", prefix_sum(4)), 3), r"for 3 epochs, but the run has 2"),
-    ):
-        with pytest.raises(SettingError, match=words):
-            replace(small_plan(), factorization=wrong)
+@pytest.mark.parametrize(("rounds", "epochs"), [(2, 2), (4, 3)])
+def test_a_factorization_for_another_number_of_rounds_or_epochs_is_refused(rounds, epochs):
+    wrong = restarted(design("optimal", prefix_sum(rounds)), epochs)
+    with pytest.raises(SettingError, match=rf"{epochs} epochs of {rounds} rounds.*has 2 epochs of 4"):
+        replace(small_plan(), factorization=wrong)
 
 
 @pytest.mark.parametrize("wrong", [
@@ -93,24 +74,21 @@ def test_int8_needs_bounds_and_noise_needs_an_l2_bound():
 
 @pytest.mark.parametrize("wrong", [
     {}, {"epsilon": 1.0, "noise_multiplier": 1.0}, {"epsilon": 0.0}, {"noise_multiplier": -1.0},
-    {"epsilon": 1.0, "adjacency": "remove"}, {"epsilon": 1.0, "max_epsilon": 0.0},
+    {"epsilon": 1.0, "adjacency": "remove"}, {"epsilon": 1.0, "max_epsilon": 0.0}, {"epsilon": 1.0, "geometry": "l1"},
+    {"noise_multiplier": 1e-101},
 ])  # fmt: skip
 def test_impossible_privacy_targets_are_refused(wrong):
-    with pytest.raises(SettingError, match=r"epsilon|noise_multiplier|adjacency"):
+    with pytest.raises(
+        SettingError, match=r"epsilon|noise_multiplier|adjacency|geometry is 'l1'; it must be one of l2, linf"
+    ):
         PrivacyTarget(delta=1e-5, **wrong)
 
 
 def test_one_factorization_is_restarted_every_epoch():
     plan = small_plan()
-    alone = make_plan(
-        dimension=50,
-        participation=plan.participation,
-        compression=plan.compression,
-        bounds=plan.bounds,
-        privacy=plan.privacy,
-        factorization=design("optimal", prefix_sum(4)),
-        seed=plan.seed,
-    )
+    same = ("dimension", "participation", "compression", "bounds", "privacy", "seed")
+    given = {name: getattr(plan, name) for name in same}
+    alone = make_plan(**given, factorization=design("optimal", prefix_sum(4)))
     assert alone.factorization.is_restart_of_one
     assert alone.factorization.workloads == of_run(4, 2)
     assert not plan.factorization.is_restart_of_one
@@ -163,11 +141,8 @@ def test_noise_for_an_epsilon_is_calibrated_under_the_plans_own_adjacency_and_ac
 def test_a_plan_reports_and_limits_under_its_own_adjacency_and_accountant(adjacency, accountant):
     """An epsilon under another relation, or of another bound, would be a smaller or larger number with this name."""
     target = {"adjacency": adjacency, "accountant": accountant}
-    sparse = {
-        "keep_probability": 0.1,
-        "linf_norm": 0.05,
-        "noise_multiplier": 0.5,
-    }  # where the three numbers differ
+    # Where the three numbers differ.
+    sparse = {"keep_probability": 0.1, "linf_norm": 0.05, "noise_multiplier": 0.5}
     plan = small_plan(**target, **sparse)
     cost = {epochs: privacy_spent(plan.epoch_event, epochs, delta=1e-5, precision=plan.precision, **target)
             for epochs in (1, 2)}  # fmt: skip

@@ -52,12 +52,6 @@ def test_the_paragraph_states_the_same_figures():
         assert figure in text, figure
 
 
-def test_replacement_is_named():
-    text = statement(adjacency="replace").paragraph()
-    assert "replacement adjacency" in text
-    assert "zero-out" not in text
-
-
 def test_the_tight_bound_is_named_as_ours_with_its_proof_and_the_renyi_number():
     run = plan(accountant="tight")
     said = write_statement(run, Conduct(epochs=16, reproducible=False))
@@ -137,19 +131,24 @@ def test_what_a_session_allowed_and_what_was_learnt_otherwise_is_a_warning_or_no
         assert all(text in said.paragraph() for text in added)
 
 
-def test_a_unit_of_privacy_of_ones_own_is_stated():
-    text = statement(unit_of_privacy="one client of at most 50 examples").paragraph()
-    assert "one client of at most 50 examples" in text
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"participation_observed": 3}, "participation_observed is 3 in 2 epochs"),
+        ({"ledger": Ledger()}, "epochs is 2, but the ledger holds 0"),
+    ],
+)
+def test_a_history_of_more_or_other_epochs_than_were_started_is_refused(wrong, said):
+    with pytest.raises(SettingError, match=said):
+        Conduct(epochs=2, reproducible=False, **wrong)
 
 
-def test_more_participation_than_epochs_started_is_refused():
-    with pytest.raises(SettingError, match="participation_observed is 3 in 2 epochs"):
-        statement(epochs=2, participation_observed=3)
-
-
-def test_the_radius_stated_is_the_one_accounted():
-    rounded = write_statement(plan(value_type="int8"), Conduct(epochs=1, reproducible=False))
-    assert (rounded.l2_norm, rounded.linf_norm) == (1.0 * 1.002, 0.006)
+def test_the_unit_the_adjacency_and_the_radius_that_were_accounted_are_stated():
+    said = write_statement(plan(value_type="int8", adjacency="replace"),
+                           Conduct(epochs=1, reproducible=False, unit_of_privacy="one client of 50 examples"))  # fmt: skip
+    assert (said.l2_norm, said.linf_norm) == (1.0 * 1.002, 0.006)
+    assert "for one client of 50 examples, under replacement adjacency" in said.paragraph()
+    assert "zero-out" not in said.paragraph()
 
 
 def test_epsilon_is_that_of_the_ledger_where_epochs_began_with_other_noise():
@@ -163,8 +162,3 @@ def test_epsilon_is_that_of_the_ledger_where_epochs_began_with_other_noise():
     )
     usual = Conduct(epochs=2, reproducible=False, ledger=Ledger((run.epoch_event,) * 2))
     assert write_statement(run, usual) == statement(epochs=2)
-
-
-def test_a_ledger_of_another_number_of_epochs_is_refused():
-    with pytest.raises(SettingError, match="epochs is 3, but the ledger holds 0"):
-        Conduct(epochs=3, reproducible=False, ledger=Ledger())

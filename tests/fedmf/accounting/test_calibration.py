@@ -1,4 +1,4 @@
-"""Noise multipliers for a target, and the planners built on them."""
+"""Noise multipliers for a target."""
 
 import json
 import math
@@ -9,12 +9,8 @@ import pytest
 from fedmf.accounting import (
     EpochEvent,
     calibrate_noise_multiplier,
-    mean_noise_std,
-    most_epochs,
     privacy_spent,
     resolve_linf_ratio,
-    smallest_cohort,
-    smallest_keep_probability,
 )
 from fedmf.accounting.calibration import solve_noise_multiplier
 from fedmf.accounting.renyi import log_moment
@@ -72,60 +68,14 @@ def test_the_exact_gaussian_needs_less_noise_than_the_rdp_calibration():
 
 def test_impossible_targets_are_refused():
     good = {"epsilon": 1.0, "delta": 1e-5, "keep_probability": 0.1, "linf_over_l2": 0.1, "epochs": 1}
-    for name, value in [
-        ("epsilon", 0.0),
-        ("epsilon", -1.0),
-        ("delta", 1.0),
-        ("epochs", 0),
-        ("linf_over_l2", 2.0),
-    ]:
+    for name, value in (("epsilon", 0.0), ("delta", 1.0), ("epochs", 0), ("linf_over_l2", 2.0)):
         with pytest.raises(SettingError, match=name):
             calibrate_noise_multiplier(**{**good, name: value})
     with pytest.raises(NotCoveredError):
         calibrate_noise_multiplier(**good, accountant="tight", adjacency="replace")
-    with pytest.raises(SettingError, match="no noise multiplier"):
-        calibrate_noise_multiplier(**{**good, "epsilon": 1e-9, "delta": 1e-12})
-    for epsilon in (1e-12, 1e-15, 1e-300):  # beyond the largest wherever the search starts
+    for epsilon in (1e-12, 1e-300):  # beyond the largest wherever the search starts
         with pytest.raises(SettingError, match=r"no noise multiplier below 1e\+12"):
-            calibrate_noise_multiplier(
-                epsilon=epsilon, delta=1e-300, keep_probability=1.0, linf_over_l2=1.0, epochs=1
-            )
-
-
-def test_the_largest_saving_stays_within_its_limit_and_less_would_not():
-    budget = {"epsilon": 4.0, "delta": 1e-5, "linf_over_l2": 0.05, "epochs": 3}
-    limit = 2.2
-    found = smallest_keep_probability(**budget, max_effective_noise_multiplier=limit)
-    assert 1e-4 < found < 0.5
-    assert calibrate_noise_multiplier(**budget, keep_probability=found) / found <= limit
-    less = found * 0.999
-    assert calibrate_noise_multiplier(**budget, keep_probability=less) / less > limit
-    with pytest.raises(SettingError, match="even keep_probability=1"):
-        smallest_keep_probability(**budget, max_effective_noise_multiplier=0.5)
-
-
-def test_the_smallest_cohort_reaches_its_noise_and_one_client_less_does_not():
-    budget = {"epsilon": 4.0, "delta": 1e-5, "keep_probability": 0.1, "epochs": 3}
-    for ratio in ({"linf_over_l2": 0.05}, {"dimension": 5000}):
-        found = smallest_cohort(**budget, **ratio, max_mean_noise_std=0.02)
-        for cohort_size, fits in ((found, True), (found - 1, False)):
-            linf = resolve_linf_ratio(ratio.get("linf_over_l2"), ratio.get("dimension"), cohort_size)
-            z = calibrate_noise_multiplier(**budget, linf_over_l2=linf)
-            assert (mean_noise_std(z, keep_probability=0.1, cohort_size=cohort_size) <= 0.02) is fits
-    with pytest.raises(SettingError, match="dimension"):
-        smallest_cohort(**budget, max_mean_noise_std=0.02)
-
-
-@pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
-def test_most_epochs_is_the_last_that_fits(adjacency):
-    event = EpochEvent(0.05, 0.01, 0.006)
-    found = most_epochs(event, max_epsilon=9.0, delta=1e-5, adjacency=adjacency)
-    assert found >= 1
-    assert privacy_spent(event, found, delta=1e-5, adjacency=adjacency).epsilon <= 9
-    assert privacy_spent(event, found + 1, delta=1e-5, adjacency=adjacency).epsilon > 9
-    assert most_epochs(event, max_epsilon=0.01, delta=1e-5, adjacency=adjacency) == 0
-    with pytest.raises(SettingError, match="fit"):
-        most_epochs(EpochEvent(1e11, 0.01, 0.006), max_epsilon=5.0, delta=1e-5, adjacency=adjacency)
+            calibrate_noise_multiplier(**{**good, "epsilon": epsilon, "delta": 1e-300})
 
 
 def test_the_default_infinity_norm_is_the_formula_and_at_most_one():

@@ -108,17 +108,14 @@ def test_every_k_times_a_ulp_leaves_a_remainder_that_is_not_negative():
         assert rdp(event, 2.0) == pytest.approx(papers_form(event, 2.0), rel=1e-10, abs=0)
 
 
-def test_no_noise_is_infinite_at_every_order():
-    assert rdp(EpochEvent(0.0, 0.01, 0.5), 1.5) == math.inf
-
-
-@pytest.mark.parametrize("noise_multiplier", [1e-300, 1e-160, 1e-10, 1e-3, 1e8, 1e150])
+@pytest.mark.parametrize("noise", [0.0, 1e-300, 1e-160, 1e-10, 1e-3, 1e8, 1e150])
 @pytest.mark.parametrize("gamma", [1e-5, 0.3, 1.0])
-def test_no_extreme_gives_not_a_number(noise_multiplier, gamma):
-    for ratio in (1e-4, 0.3, 1.0):
-        for order in (1.01, 2.0, 17.5, 1e4):
-            value = rdp(EpochEvent(noise_multiplier, gamma, ratio), order)
-            assert value >= 0, (ratio, order)
+def test_no_extreme_gives_not_a_number_and_none_overflows_to_a_small_one(noise, gamma):
+    for ratio, order in itertools.product((1e-4, 0.3, 1.0), (1.01, 2.0, 17.5, 1e4, 1e8)):
+        value = rdp(EpochEvent(noise, gamma, ratio), order)
+        assert value >= 0, (ratio, order)
+        assert value == math.inf or noise > 0
+        assert value > 1e8 or noise > 1e-3 or gamma < 0.3 or order < 1e4
 
 
 @pytest.mark.parametrize("order", [1.0, 0.5, -2.0, math.inf, math.nan])
@@ -214,14 +211,6 @@ def test_f_is_convex_increasing_and_zero_at_zero(order, gamma):
     assert f[1] < f[-1] / 30 * (1 - 1e-4)
 
 
-def test_the_moment_is_log_convex_and_increasing_in_the_order():
-    orders = np.linspace(1.01, 12, 60)
-    values = np.array([log_moment(a, 0.5, 0.1) for a in orders])
-    assert (np.diff(values) > 0).all()
-    assert (np.diff(values, 2) > -1e-13).all()
-    assert (np.diff(values / (orders - 1)) > 0).all()
-
-
 def test_an_infinite_signal_is_infinite_and_none_is_zero():
     assert log_moment(3.5, math.inf, 0.1) == math.inf
     assert log_moment(3, 1e308, 0.1) == math.inf
@@ -234,16 +223,3 @@ def test_the_limit_for_large_signals_continues_the_integral_and_is_the_finite_su
         assert limit == pytest.approx(log_moment_integral(order, TWO_BUMPS, gamma), rel=1e-12, abs=0)
     for order, gamma, t in itertools.product((2, 5, 40), (1e-5, 0.3, 1 - 1e-9), (TWO_BUMPS, 1e6, 1e12)):
         assert log_moment(order, t, gamma) == pytest.approx(finite_sum(order, t, gamma), rel=1e-12, abs=0)
-
-
-def test_small_orders_above_one_keep_their_accuracy():
-    # As a -> 1 the divergence tends to the Kullback-Leibler one, E (1 + y) log(1 + y).
-    t, gamma = 0.25, 0.1
-    root = math.sqrt(t)
-
-    def integrand(x):
-        y = gamma * math.expm1(root * x - t / 2)
-        return ((1 + y) * math.log1p(y) - y) * math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-
-    limit = quad(integrand, -12, 13, epsabs=0, epsrel=1e-12)[0]
-    assert log_moment(1 + 1e-6, t, gamma) / 1e-6 == pytest.approx(limit, rel=1e-5, abs=0)
