@@ -33,6 +33,7 @@ flower_supernode()
 """
 
 
+@pytest.mark.slow
 def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyond_its_deadline(tmp_path):
     """Flower itself would wait minutes for each; the other node is heard in every round.
 
@@ -114,6 +115,7 @@ def count(loopback, directory, data, value_type):
     return row["uplink_bytes"] / 6, newest["network-traffic"]["inbound-bytes"] / 6, on_the_wire / 4
 
 
+@pytest.mark.slow
 def test_what_travels_is_what_is_said(tmp_path):
     """A million parameters at keep 0.01: at most 1.1 times the values and 4 KiB a client.
 

@@ -12,7 +12,7 @@ from json_logs import objects
 from nodes import DATA
 from scraping import OF_A_SIMULATION, OF_NODES, samples
 
-pytestmark = pytest.mark.deployment
+pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 
 LIMIT = 300  # seconds: nothing takes so long, it only ends a test that hangs
 RUN = f"{DATA} population.min_available=12 population.cohort_size=6 population.epochs=3 run.log=json"
