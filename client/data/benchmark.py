@@ -8,8 +8,9 @@ their owner may read the folder.
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,15 +18,15 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from client.data.clients import ArrayClients
-from client.data.dataset import Dataset, Examples, Public, as_float32, describe_unit, shared_users
+from client.data.clients import ArrayClients, stored_examples
+from client.data.dataset import UNREADABLE, Dataset, Public, describe_unit, shared_users
 from client.data.own import SPLIT_SEED, fifth_of_each
 from client.data.reading import Unreadable, reading, user_names
-from client.data.rows import pieces
 from client.data.sources import Files, Raw, Source, examples, source_at
 from fedmf.errors import DataError
 
 ABOUT = "about.json"
+FLOATS, INTEGERS = "f", "iu"  # numpy's letters
 SMALL = 1 << 26
 """Bytes of files up to which they are converted at every start; larger ones are imported first."""
 
@@ -92,24 +93,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Held:
-    """The files of the benchmark `of`, an imported folder where there is no `source`; `form` is their source's."""
+    """The files of a benchmark at `path`, in one `form`; `split(name)` is one of their splits, converted now or mapped."""
 
-    of: "Benchmark"
     path: Path | str
     form: str
-    source: Source | None = None
-
-    def split(self, name: str) -> Split:
-        """Return one split, converted now or mapped."""
-        if self.source is not None:
-            return self.of.gathered(self.source, name)
-        folder = Path(self.path, name)
-        if not folder.is_dir():
-            raise DataError(
-                f"{self.path} holds no split {name}: the files that were imported have none. Import files that do."
-            )
-        with reading(folder, "an imported split"):
-            return Split.of({file.stem: _map(file) for file in folder.glob("*.npy")})
+    split: Callable[[str], Split]
 
     def parted(
         self, public: Public | None, prefix: str = "", choose: Callable[[Split], Split] = lambda split: split
@@ -157,27 +145,32 @@ class Benchmark:
         self,
         train: Split,
         test: Split | None,
-        clients: ArrayClients,
-        examples_of: Callable[[Split], Examples],
+        rows: np.ndarray,
+        convert: Convert,
         *,
         input_shape: tuple[int, ...],
         classes: int,
         task: str,
+        clients: type[ArrayClients] = ArrayClients,
         uncovered: tuple[str, ...] = (),
         uncounted: tuple[int, ...] = (),
         note: Callable[[np.ndarray], str] | None = None,
     ) -> Dataset:
-        """Return the data set of training and test users; the shared ones are counted, and `note` is of the test targets."""
+        """Return the data set of training users, and of the test examples with the numbers `rows`.
+
+        `convert` turns stored inputs into what a model takes. Users whom both splits share are counted, and `note` is of the
+        test targets.
+        """
         notes, shared = tuple[str, ...](), tuple[str, ...]()
         if test is None:
             examples = Public.of({"shape": input_shape, "classes": classes, "task": task}).none()
         else:
-            examples = examples_of(test)
+            examples = stored_examples(test.x, test.y, rows, convert)
             shared = shared_users(train.names, test.names)
             notes = () if note is None else (note(examples.y),)
         return Dataset(
             name=self.name,
-            clients=clients,
+            clients=clients(train.x, train.y, train.order, train.bounds, convert),
             test=examples,
             input_shape=input_shape,
             classes=classes,
@@ -199,9 +192,8 @@ class Benchmark:
         if path is None:
             raise DataError(self._where())
         place = Path(path)
-        with reading(path, "a file or folder"):  # a name may be too long to be one
-            if not place.exists():
-                raise DataError(f"path is {path}, which does not exist. {self._where()}")
+        if not place.exists():
+            raise DataError(f"path is {path}, which does not exist. {self._where()}")
         if (place / ABOUT).is_file():
             with reading(place / ABOUT, "JSON"):
                 about = json.loads((place / ABOUT).read_text())
@@ -209,7 +201,7 @@ class Benchmark:
                     raise DataError(
                         f"{path} holds {about['dataset']}, not {self.name}; set dataset to it, or path to another folder."
                     )
-                return Held(self, path, about["form"])
+                return Held(path, about["form"], partial(_mapped, place))
         source = source_at(place, self.files)
         size = sum(file.stat().st_size for file in source.paths if file.is_file())
         if size > SMALL:
@@ -217,7 +209,7 @@ class Benchmark:
                 f"{source.where} holds {size >> 20} MB, too much to be converted at every start. Import it once with "
                 f"`python -m experiments.data import {source.where} FOLDER`, and set path to FOLDER."
             )
-        return Held(self, source.where, source.form, source)
+        return Held(source.where, source.form, lambda split: Split.of(self.arrays(source, split)))
 
     def _where(self) -> str:
         """Return which files to put where."""
@@ -232,36 +224,34 @@ class Benchmark:
         )
 
     def write(self, source: Source, folder: Path, advance: Callable[[int], object]) -> None:
-        """Write the files into an empty `folder`, which `held` maps; see `gathered`."""
+        """Write the files into an empty `folder`, which `held` maps; see `arrays`."""
         for split in source.splits or ["train"]:  # which says why there is none
             (folder / split).mkdir()
-            self.gathered(source, split, folder=folder / split, advance=advance)
+            with TemporaryDirectory(dir=folder / split) as raw:
+                for name, array in self.arrays(source, split, Path(raw), advance).items():
+                    np.save(folder / split / f"{name}.npy", array)
         (folder / ABOUT).write_text(json.dumps({"dataset": self.name, "form": source.form}))
 
-    def gathered(
+    def arrays(
         self,
         source: Source,
         split: str,
-        *,
         folder: Path | None = None,
         advance: Callable[[int], object] = lambda count: None,
-    ) -> Split:
-        """Return one split of a benchmark's files, in memory, or with a `folder` written there.
+    ) -> dict[str, np.ndarray]:
+        """Return the arrays of `Split` of one split of the files, in memory, or mapped from files in a `folder`.
 
         An example of a training user that cannot be read stays, with the label `UNREADABLE`; one of a test split is a
         `DataError`. `advance` is told how many examples were read.
         """
-        with TemporaryDirectory(dir=folder) if folder else nullcontext() as raw:
-            arrays, users = self._read(source, split, Path(raw) if raw else None, advance)
-            arrays["names"], rank = np.unique(np.array(users), return_inverse=True)
-            owners = rank[arrays.pop("user")]
-            if "ends" in arrays:
-                arrays["ends"] = np.cumsum(arrays["ends"])
-            arrays["order"] = np.argsort(owners, kind="stable")
-            arrays["bounds"] = np.concatenate([[0], np.cumsum(np.bincount(owners))])
-            return Split.of(
-                {name: kept(array, folder and folder / f"{name}.npy") for name, array in arrays.items()}
-            )
+        arrays, users = self._read(source, split, folder, advance)
+        arrays["names"], rank = np.unique(np.array(users), return_inverse=True)
+        owners = rank[arrays.pop("user")]
+        if "ends" in arrays:
+            arrays["ends"] = np.cumsum(arrays["ends"])
+        arrays["order"] = np.argsort(owners, kind="stable")
+        arrays["bounds"] = np.concatenate([[0], np.cumsum(np.bincount(owners))])
+        return arrays
 
     def _read(
         self, source: Source, split: str, folder: Path | None, advance: Callable[[int], object]
@@ -293,7 +283,7 @@ class Benchmark:
                 advance(len(names))
             unreadable.warn()
             if not files:
-                raise DataError(f"{source.where} holds no examples; it must hold some.")
+                raise DataError(f"{source.where} holds no examples in its split {split}; it must hold some.")
             return {name: _finished(file, found[name]) for name, file in files.items()}, list(numbers)
 
     def _converted(self, raw: Raw, form: str, unreadable: Unreadable) -> Converted:
@@ -320,8 +310,19 @@ class Benchmark:
     def _made(self, columns: Mapping[str, Any]) -> Converted:
         """Return what a benchmark makes of columns, or of serialised examples."""
         if "example" in columns:
-            columns = examples(columns["example"], list(self.files.fields))
+            columns = examples(columns["example"], self.files.fields)
         return self.convert(columns)
+
+
+def _mapped(path: Path, split: str) -> Split:
+    """Return one split of a folder that was imported."""
+    folder = path / split
+    if not folder.is_dir():
+        raise DataError(
+            f"{path} holds no split {split}: the files that were imported have none. Import files that do."
+        )
+    with reading(folder, "an imported split"):
+        return Split.of({file.stem: _map(file) for file in folder.glob("*.npy")})
 
 
 def _map(path: Path) -> np.ndarray:
@@ -341,53 +342,29 @@ def _finished(file: BinaryIO, part: np.ndarray) -> np.ndarray:
     return whole.reshape(-1, *part.shape[1:])
 
 
-def kept(array: np.ndarray, file: Path | None) -> np.ndarray:
-    """Return an array, or write it into a .npy `file` and map that: float32 that are bytes over 255 are kept as bytes."""
-    is_exact = array.dtype == np.float32 and all(as_bytes(part) is not None for part in pieces(array))
-    if file is None:
-        return np.concatenate([as_bytes(part) for part in pieces(array)]) if is_exact else array
-    if is_exact:
-        small = np.lib.format.open_memmap(file, "w+", np.uint8, array.shape)
-        start = 0
-        for part in pieces(array):
-            small[start : start + len(part)] = as_bytes(part)
-            start += len(part)
-        small.flush()
-    else:
-        np.save(file, array)
-    return _map(file)
-
-
-def as_bytes(x: np.ndarray) -> np.ndarray | None:
-    """Return float32 numbers as the bytes of which `as_float32` makes them again to the bit; None where some are others.
-
-    >>> as_bytes(np.array([0, 1, 0.2], dtype=np.float32)).tolist(), as_bytes(np.array([0.21], dtype=np.float32))
-    ([0, 255, 51], None)
-    """
-    with np.errstate(invalid="ignore"):
-        bytes_ = np.clip(np.rint(x * np.float32(255)), 0, 255).astype(np.uint8)
-    # Bit for bit: 0 and -0 are equal numbers.
-    same = np.array_equal(as_float32(bytes_).view(np.uint32), np.ascontiguousarray(x).view(np.uint32))
-    return bytes_ if same else None
-
-
-def numbers(values: Any, kinds: str, shape: tuple[int, ...]) -> np.ndarray:
+def numbers(values: Any, kinds: str, shape: tuple[int, ...] = ()) -> np.ndarray:
     """Return values [n] as numbers [n, *shape] of one of numpy's `kinds`; raise `DataError` for one that is not."""
     with reading("It", f"{prod(shape)} numbers"):  # numpy's own view of lists of many lengths and types
         array = np.asarray(values)
     # numpy takes true for 1 among other numbers
-    truths = isinstance(values, list) and any(
+    has_truths = isinstance(values, list) and any(
         bool in set(map(type, value if isinstance(value, list) else [value])) for value in values
     )
-    if array.dtype.kind not in kinds or array.size != len(values) * prod(shape) or truths:
-        what = f"{prod(shape)} pixels" if shape else "one whole number as its label"
-        held = "true or false" if truths else f"{array.dtype} {array.shape[1:]}"
-        raise DataError(f"It holds {held}; each must hold {what}.")
+    if array.dtype.kind not in kinds or array.size != len(values) * prod(shape) or has_truths:
+        raise DataError(f"It must hold {prod(shape)} {'pixels' if shape else 'whole number as its label'}.")
     return array.reshape(-1, *shape)
 
 
 def texts(values: Sequence[Any]) -> Converted:
-    """Return values that are texts, as bytes; raise `DataError` for one that is none."""
-    if not all(isinstance(value, bytes) for value in values):
-        raise DataError("A stored example holds what is no text; it must be bytes of UTF-8.")
+    """Return values that are texts, as bytes of UTF-8; raise `DataError` for one that is none."""
+    for value in values:
+        if not isinstance(value, bytes):
+            raise DataError("A stored example holds what is no text; it must be bytes of UTF-8.")
+        with reading("A stored text", "UTF-8"):
+            value.decode()
     return [bytes(value) for value in values], np.zeros(len(values), np.int8)
+
+
+def no_texts(count: int, form: str) -> Converted:
+    """Return texts that cannot be read."""
+    return [b""] * count, np.full(count, UNREADABLE, np.int8)

@@ -182,9 +182,10 @@ def by_user(
     rows: np.ndarray,
     convert: Callable[[np.ndarray], np.ndarray] = as_float32,
 ) -> ArrayClients:
-    """Return the clients that hold the `rows` of `x` [N, ...] and `y` [N, ...], in their order, by `users` [N]."""
-    order, bounds = group_by_user(users[rows])
-    return ArrayClients(x, y, rows[order], bounds, convert)
+    """Return the clients that hold the `rows` of `x` [N, ...] and `y` [N, ...], in their order, by `users` [N], increasing."""
+    owners = users[rows]
+    bounds = np.concatenate([[0], np.cumsum(np.unique(owners, return_counts=True)[1])]).astype(np.int64)
+    return ArrayClients(x, y, rows[np.argsort(owners, kind="stable")], bounds, convert)
 
 
 def stored_examples(
@@ -195,19 +196,6 @@ def stored_examples(
 ) -> Examples:
     """Return the examples `rows` of two big arrays, converted now where they are few and batch by batch where not."""
     return Examples(converted(x, rows, convert), converted(y, rows, as_tokens))
-
-
-def group_by_user(users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (order, bounds) of `ArrayClients`: rows user by user (increasing), rows in file order.
-
-    `users` [N] names the user of each row.
-
-    >>> order, bounds = group_by_user(np.array([7, 3, 7, 7]))
-    >>> order.tolist(), bounds.tolist()
-    ([1, 0, 2, 3], [0, 1, 4])
-    """
-    counts = np.unique(users, return_counts=True)[1]
-    return np.argsort(users, kind="stable"), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 @dataclass(frozen=True)

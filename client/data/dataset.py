@@ -134,13 +134,6 @@ class Public:
             np.zeros((0, *self.shape), self.dtype), np.zeros((0, *self.target_shape), self.target_dtype)
         )
 
-    def check_shape(self, where: object, shape: tuple[int, ...]) -> None:
-        """Raise `DataError` where the file at `where` stores inputs of another `shape` for all users alike."""
-        if shape != self.shape:
-            raise DataError(
-                f"{where} holds inputs {list(shape)}; those of this data set are {list(self.shape)}."
-            )
-
     def check(self, examples: Examples, who: str) -> None:
         """Raise `DataError` about `who` for examples that are not what is promised; reads every value once."""
         check_examples(examples, who)
@@ -164,16 +157,14 @@ class Public:
                     may_be_ignored = name == "target" and (self.task == NEXT_TOKEN or part.ndim > 1)
                     values = part[part != IGNORED_TARGET] if may_be_ignored else part
                     if values.size and not 0 <= values.min() <= values.max() < self.classes:
-                        raise self._outside(values, who, number)
-
-    def _outside(self, values: np.ndarray, who: str, name: str) -> DataError:
-        """Return the error that an integer in `values` [...] is below 0, or not below `classes`."""
-        wrong = int(values.min()) if values.min() < 0 else int(values.max())
-        unreadable = f" ({UNREADABLE} stands for what could not be read)" * (wrong == UNREADABLE)
-        return DataError(
-            f"{who} holds the {name} {wrong}{unreadable}; with classes={self.classes} it must be 0 to "
-            f"{self.classes - 1}."
-        )
+                        wrong = int(values.min()) if values.min() < 0 else int(values.max())
+                        unreadable = f" ({UNREADABLE} stands for what could not be read)" * (
+                            wrong == UNREADABLE
+                        )
+                        raise DataError(
+                            f"{who} holds the {number} {wrong}{unreadable}; with classes={self.classes} it must be 0 to "
+                            f"{self.classes - 1}."
+                        )
 
 
 def _is_count(value: object) -> bool:

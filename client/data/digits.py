@@ -44,28 +44,17 @@ def load() -> Dataset:
     )
 
 
+@cache
 def read() -> tuple[npt.NDArray[np.float64], _Whole]:
-    """Return the images [1797, 64], whole numbers from 0 to 16, and their labels [1797].
+    """Return the images [1797, 64], whole numbers from 0 to 16, and their labels [1797], which must not be changed.
 
     Scikit-learn's file is read without importing it, which takes longer than a worker process needs in all.
     """
     package = find_spec("sklearn")
-    file = Path((package and package.origin) or "", "..", "datasets", "data", "digits.csv.gz").resolve()
-    if not file.is_file():  # another version keeps it elsewhere
-        from sklearn.datasets import load_digits
-
-        images, labels = load_digits(return_X_y=True)
-        return images, labels.astype(np.int64)
-    table = _table(file)
+    assert package is not None
+    assert package.origin is not None
+    table = np.loadtxt(Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz", delimiter=",")
     return table[:, :-1], table[:, -1].astype(np.int64)
-
-
-@cache
-def _table(file: Path) -> npt.NDArray[np.float64]:
-    """Return the rows of scikit-learn's file, each an image and its label; nobody can change them."""
-    table = np.loadtxt(file, delimiter=",")
-    table.flags.writeable = False
-    return table
 
 
 def split(labels: _Whole, test_size: int) -> tuple[_Whole, _Whole]:

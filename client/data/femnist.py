@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from client.data.benchmark import Benchmark, Converted, Split, numbers
-from client.data.clients import ArrayClients, stored_examples
+from client.data.benchmark import FLOATS, INTEGERS, Benchmark, Converted, Split, numbers
 from client.data.dataset import CLASSIFICATION, UNREADABLE, Dataset, Public, as_float32
 from client.data.rows import pixels_of
-from client.data.sources import FLOATS, INTEGERS, Files
+from client.data.sources import Files
 from fedmf.errors import DataError
 
 LICENCE = "NIST SD 19: public domain; LEAF and hub copies BSD-2-Clause"
@@ -30,7 +29,7 @@ FILES = Files(
         "digits_train": ("digits_only_train", "fed_emnist_digitsonly_train.h5"),
         "digits_test": ("digits_only_test", "fed_emnist_digitsonly_test.h5"),
     },
-    {"pixels": (FLOATS, SHAPE), "label": (INTEGERS, ())},
+    ("pixels", "label"),
     "flwrlabs/femnist",
     ("writer_id", "image", "character"),
 )
@@ -62,8 +61,8 @@ def load(
     return BENCHMARK.dataset(
         train,
         test,
-        ArrayClients(train.x, train.y, train.order, train.bounds, convert),
-        lambda test: stored_examples(test.x, test.y, rows, convert),
+        rows,
+        convert,
         input_shape=SHAPE,
         classes=DIGITS if only_digits else CLASSES,
         task=CLASSIFICATION,
@@ -78,12 +77,12 @@ def convert(columns: Mapping[str, Any]) -> Converted:
     """
     if "image" in columns:
         pictures = np.stack([_decoded(image) for image in columns["image"]])
-        return pictures, numbers(columns["character"], INTEGERS, ()).astype(np.int64)
+        return pictures, numbers(columns["character"], INTEGERS).astype(np.int64)
     x, y = ("pixels", "label") if "pixels" in columns else ("x", "y")
     pixels = numbers(columns[x], FLOATS + INTEGERS, SHAPE)
     if not ((pixels >= 0) & (pixels <= 1)).all():
         raise DataError("A stored example holds pixels that are not 0 (black) to 1 (white).")
-    return pixels.astype(np.float32), numbers(columns[y], INTEGERS, ()).astype(np.int64)
+    return pixels.astype(np.float32), numbers(columns[y], INTEGERS).astype(np.int64)
 
 
 def _decoded(image: Any) -> np.ndarray:

@@ -147,8 +147,11 @@ class Owned:
         of_x, is_test = (users, test) if rows is None else (users[rows], test[rows])
         if self.public is None:
             examples = stored_examples(array, y, np.flatnonzero(is_test), convert)
+        elif shape != self.public.shape:
+            raise DataError(
+                f"{self.path} holds inputs {list(shape)}; those of this data set are {list(self.public.shape)}."
+            )
         else:
-            self.public.check_shape(self.path, shape)
             examples = self.public.none()
         return Dataset(
             name=name,
@@ -251,31 +254,28 @@ class OwnSettings:
 TEXT_SETTINGS = ("vocabulary", "vocabulary_size", "level", "length")
 
 
-def count_classes(
-    path: object, who: str, shown: Sequence[int], classes: int | None, declared: int | None = None
-) -> int:
-    """Return the number of classes: the setting `classes`, or what a schema has `declared`, or one more than the largest label.
+def count_classes(who: str, shown: Sequence[int], classes: int | None) -> int:
+    """Return the number of classes: the setting `classes`, or one more than the largest label.
 
     `shown` are the labels of the test examples, which are public; `who` has such a label. Raises `DataError` for one that
     is no class.
     """
     if classes is not None:
         check_at_least("classes", classes, 1)
-    known = classes or declared
     smallest, largest = min(shown), max(shown)
     if smallest < 0:
         raise DataError(f"{who} has the label {smallest}; labels count from 0.")
-    if known is None and largest >= MOST_CLASSES:
+    if classes is None and largest >= MOST_CLASSES:
         raise DataError(
             f"{who} has the label {largest}, so that there would be {largest + 1} classes; labels count from 0. Set "
             "classes if there are as many."
         )
-    if known is not None and largest >= known:
+    if classes is not None and largest >= classes:
         raise DataError(
-            f"{who} has the label {largest} but there are {known} classes, as the {'setting' if classes else 'schema'} "
-            f"says; set classes to at least {largest + 1}."
+            f"{who} has the label {largest} but there are {classes} classes, as the setting says; set classes to at least "
+            f"{largest + 1}."
         )
-    return known or largest + 1
+    return classes or largest + 1
 
 
 def load(path: str | Path, *, classes: int | None = None, public: Public | None = None) -> Dataset:
@@ -297,7 +297,7 @@ def load(path: str | Path, *, classes: int | None = None, public: Public | None 
     rows = owned(path, users, names.tolist(), said, "split = {}", public)
     y = arrays["y"]
     shown = np.unique(y[rows.test]).tolist()
-    known = public.classes if public else count_classes(path, f"A test example in {path}", shown, classes)
+    known = public.classes if public else count_classes(f"A test example in {path}", shown, classes)
     return rows.dataset("by_user_npz", arrays["x"], y, known)
 
 
@@ -401,7 +401,7 @@ def load_partitioned(
         clients=ArrayClients(x, y, train_rows[np.concatenate(parts)], bounds),
         test=stored_examples(x, y, test_rows),
         input_shape=tuple(x.shape[1:]),
-        classes=count_classes(path, f"A test example in {path}", np.unique(y[test_rows]).tolist(), classes),
+        classes=count_classes(f"A test example in {path}", np.unique(y[test_rows]).tolist(), classes),
         task=CLASSIFICATION,
         licence=LICENCE,
         source=path.name,

@@ -17,7 +17,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from lzma import LZMAError
@@ -170,19 +169,6 @@ def user_names(where: Path | str, names: Iterable[Any]) -> np.ndarray:
     return np.array(texts)
 
 
-_elsewhere = ContextVar("said elsewhere", default=False)
-
-
-@contextmanager
-def said_elsewhere() -> Iterator[None]:
-    """Let what cannot be read go unsaid in the block: another process of this machine loads the same and says it."""
-    token = _elsewhere.set(True)
-    try:
-        yield
-    finally:
-        _elsewhere.reset(token)
-
-
 @dataclass
 class Unreadable:
     """What of the examples in `where` could not be read: raised at once for public ones, said on stderr for others.
@@ -202,8 +188,8 @@ class Unreadable:
         self.noted.append(sentence)
 
     def warn(self) -> None:
-        """Log what was noted: the first of it, and how much there is; not in a block of `said_elsewhere`."""
-        if self.noted and not _elsewhere.get():
+        """Log what was noted: the first of it, and how much there is."""
+        if self.noted:
             log.warning(
                 "%s holds examples that cannot be read (%d noted); a client with one takes part with zero updates. "
                 "The first: %s", self.where, len(self.noted), self.noted[0],

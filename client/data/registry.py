@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
@@ -162,7 +163,7 @@ def load(
             given["public"] = public
     for key in ("path", "vocabulary"):
         if key in given:
-            given[key] = _expanded(given[key])
+            given[key] = os.path.expanduser(given[key])
             if not is_own:
                 with reading(given[key], "a file or folder"):  # a name may be too long to be one
                     Path(given[key]).exists()
@@ -216,14 +217,6 @@ def _given(name: str, loader: Callable[..., Dataset], arguments: Mapping[str, An
         if is_needed and key not in given:
             raise SettingError(f"{key} is missing; dataset {name} needs it.")
     return given
-
-
-def _expanded(path: str | Path) -> str:
-    """Return `path` with a leading ~ replaced by the home folder."""
-    try:
-        return str(Path(path).expanduser())
-    except RuntimeError as error:
-        raise DataError(f"path is {path}, whose home folder is not known ({error}).") from error
 
 
 def _loader(name: str) -> Callable[..., Dataset]:

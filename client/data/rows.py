@@ -1,10 +1,9 @@
 """Arrays whose rows are made when they are asked for: a test set too big to be held, and encoded pictures, PNG or JPEG."""
 
 import io
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any, cast
@@ -115,80 +114,66 @@ def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 @dataclass(frozen=True)
-class FileBytes:
-    """Files below `folder`; `names` are their names as bytes [n].
+class Pictures(Rows):
+    """Pictures of one shape, uint8 [n, H, W] or [n, H, W, 3], decoded when they are taken.
 
-    A table of names may come from somebody else: one that leads out of the folder, by `..` or from the root, is an error
-    of its row. Links in the folder are followed: only who may write there can have made them, and stores of big
-    files (the hub's cache, git-annex) consist of them.
+    A `column` of the table at `path` holds their bytes, or the names of files below `folder`. A table of names may come
+    from somebody else: one that leads out of the folder, by `..` or from the root, is an error of its row. Links in the
+    folder are followed: only who may write there can have made them, and stores of big files (the hub's cache, git-annex)
+    consist of them.
     """
-
-    folder: Path
-    names: np.ndarray
-
-    def __call__(self, row: int) -> bytes:
-        """Return the content of one file, or raise `DataError` for one outside the folder."""
-        name = PurePath(os.fsdecode(bytes(self.names[row])))
-        if name.is_absolute() or ".." in name.parts:
-            raise DataError(
-                f"The picture in row {row + 1} of {self.folder} is no file of it; it must be one below the folder, named "
-                "without .. and without a / at the beginning."
-            )
-        return (self.folder / name).read_bytes()
-
-    def name(self, row: int) -> str:
-        """Return what an error calls the picture of a row."""
-        return str(self.folder / os.fsdecode(bytes(self.names[row])))
-
-
-@dataclass(frozen=True)
-class ColumnBytes:
-    """A column of bytes of a table."""
 
     path: Path
     column: Any
-
-    def __call__(self, row: int) -> bytes:
-        """Return the bytes in one row."""
-        content: bytes = self.column[int(row)].as_py()
-        return content
-
-    def name(self, row: int) -> str:
-        """Return what an error calls the picture of a row."""
-        return f"the picture in row {row + 1} of {self.path}"
-
-
-@dataclass(frozen=True)
-class Pictures(Rows):
-    """Pictures of one shape, uint8 [n, H, W] or [n, H, W, 3], decoded when they are taken."""
-
-    source: FileBytes | ColumnBytes
     shape: tuple[int, ...]
+    folder: Path | None = None
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        column: Any,
+        shape: tuple[int, ...] | None,
+        first: int,
+        folder: Path | None = None,
+    ) -> "Pictures":
+        """Return the pictures of a column, of one `shape`: without it that of the `first` test row."""
+        pictures = cls(path, column, (len(column),), folder)
+        shape = shape or pictures.decoded(first)[1].shape
+        return replace(pictures, shape=(len(column), *shape))
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the pictures `rows`, or raise `DataError`."""
         shape = self.shape[1:]
         x = np.empty((len(rows), *shape), dtype=np.uint8)
         for place, row in enumerate(rows):
-            picture = decode(self.source, row)
+            name, picture = self.decoded(row)
             if picture.shape != shape:
                 raise DataError(
-                    f"{self.source.name(row)} is {_size(picture.shape)}, but a picture of this data set is {_size(shape)}; "
-                    "all must have one size and be all grey or all RGB."
+                    f"{name} is {_size(picture.shape)}, but a picture of this data set is {_size(shape)}; all must have one "
+                    "size and be all grey or all RGB."
                 )
             x[place] = picture
         return x
 
-
-def decode(source: FileBytes | ColumnBytes, row: int) -> np.ndarray:
-    """Return one picture as uint8 [H, W] or [H, W, 3], or raise `DataError`."""
-    name = source.name(row)
-    with reading(name, "a file"):
-        content = source(row)
-    mode, array = pixels_of(content, name)
-    if mode not in MODES:
-        raise DataError(f"{name} is a picture of mode {mode}; it must be {' or '.join(MODES.values())}.")
-    return array
+    def decoded(self, row: int) -> tuple[str, np.ndarray]:
+        """Return (what an error calls a picture, its pixels uint8 [H, W] or [H, W, 3]), or raise `DataError`."""
+        name = f"The picture in row {row + 1} of {self.folder or self.path}"
+        with reading(name, "a file"):
+            content = self.column[int(row)].as_py()
+            if self.folder is not None:
+                file = PurePath(content or "")
+                if file.is_absolute() or ".." in file.parts:
+                    raise DataError(
+                        f"{name} is no file of it; it must be one below the folder, named without .. and without a / at the "
+                        "beginning."
+                    )
+                name = str(self.folder / file)
+                content = Path(name).read_bytes()
+        mode, array = pixels_of(content, name)
+        if mode not in MODES:
+            raise DataError(f"{name} is a picture of mode {mode}; it must be {' or '.join(MODES.values())}.")
+        return name, array
 
 
 def pixels_of(content: object, name: str) -> tuple[str, np.ndarray]:

@@ -1,23 +1,18 @@
 """Shakespeare's plays by role, for next-character prediction; TFF, LEAF or hub files."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from client.data.benchmark import Benchmark, Converted, Split, texts
-from client.data.clients import ArrayClients, stored_examples
-from client.data.dataset import NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens
-from client.data.reading import Unreadable, reading
-from client.data.sources import TEXTS, Files
+from client.data.benchmark import Benchmark, Converted, Split, no_texts, texts
+from client.data.dataset import IGNORED_TARGET, NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens
+from client.data.sources import Files
 from client.data.text import (
     LEAF_CHARACTERS,
     UNCOUNTED,
     Vocabulary,
-    next_characters,
     note_unknown,
-    separate_pieces,
     windows,
 )
 from fedmf.errors import DataError
@@ -30,7 +25,7 @@ VOCABULARY = Vocabulary(tuple(LEAF_CHARACTERS))
 FILES = Files(
     "shakespeare.sqlite",
     {"train": ("train", "shakespeare_train.h5"), "test": ("test", "shakespeare_test.h5")},
-    {"snippets": (TEXTS, ())},
+    ("snippets",),
     "flwrlabs/shakespeare",
     ("character_id", "x", "y"),
 )
@@ -51,16 +46,16 @@ def load(path: str | None = None, *, as_published: bool = False, public: Public 
     held = BENCHMARK.held(path)
     train, test, rows = held.parted(public)
     if held.form == "tff":
-        train = _cut(train, held.path, as_published, is_public=False)
+        train = _cut(train, as_published)
         if test is not None:
-            test = _cut(test, held.path, as_published, is_public=True)
+            test = _cut(test, as_published)
             rows = test.order
     said = "the files must hold the English plays."
     return BENCHMARK.dataset(
         train,
         test,
-        ArrayClients(train.x, train.y, train.order, train.bounds, as_tokens),
-        lambda test: stored_examples(test.x, test.y, rows, as_tokens),
+        rows,
+        as_tokens,
         input_shape=(LENGTH,),
         classes=VOCABULARY.size,
         task=NEXT_TOKEN,
@@ -70,7 +65,10 @@ def load(path: str | None = None, *, as_published: bool = False, public: Public 
 
 
 def convert(columns: Mapping[str, Any]) -> Converted:
-    """Return TFF's snippets as they are, or of LEAF and the hub tokens int8 [n, 80], in which all of them fit."""
+    """Return TFF's snippets as they are, or of LEAF and the hub tokens int8 [n, 80], in which all of them fit.
+
+    LEAF scores 80 characters and the next one, which is the only target.
+    """
     if "snippets" in columns:
         return texts(columns["snippets"])
     for context, character in zip(columns["x"], columns["y"], strict=True):
@@ -80,41 +78,31 @@ def convert(columns: Mapping[str, Any]) -> Converted:
             raise DataError(
                 f"It has {len(context)} and {len(character)} characters as x and y; there must be {LENGTH} and 1."
             )
-    x, y = next_characters(columns["x"], columns["y"], VOCABULARY, LENGTH)
-    return x.astype(np.int8), y.astype(np.int8)
+    x = np.stack([VOCABULARY.encode(context) for context in columns["x"]]).astype(np.int8)
+    y = np.full_like(x, IGNORED_TARGET)
+    y[:, -1] = VOCABULARY.encode(columns["y"])
+    return x, y
 
 
 def blank(count: int, form: str) -> Converted:
     """Return examples that cannot be read."""
     if form == "tff":
-        return [b""] * count, np.full(count, UNREADABLE, np.int8)
+        return no_texts(count, form)
     return (np.full((count, LENGTH), UNREADABLE, np.int8),) * 2
 
 
-def _cut(split: Split, where: Path | str, as_published: bool, *, is_public: bool) -> Split:
+def _cut(split: Split, as_published: bool) -> Split:
     """Return TFF's snippets as windows of tokens, user by user."""
-    unreadable = Unreadable(where, is_public)
-    encoded = []
-    for row in split.order.tolist():
-        try:
-            encoded.append(
-                _encoded(split, row, "latin-1" if as_published else "utf-8")
-            )  # TFF takes bytes for characters
-        except DataError as error:
-            unreadable.note(f"A snippet in {where} cannot be read: {error}")
-            encoded.append(np.array([UNREADABLE], dtype=np.int32))
-    unreadable.warn()
-    x, y, owner = (separate_pieces if as_published else windows)(encoded, LENGTH)
+    encoding = "latin-1" if as_published else "utf-8"  # TFF takes bytes for characters
+    encoded = [
+        np.array([UNREADABLE], dtype=np.int32)
+        if split.y[row] == UNREADABLE
+        else VOCABULARY.encode(split.x[row].decode(encoding))
+        for row in split.order.tolist()
+    ]
+    x, y, owner = windows(encoded, LENGTH, apart=as_published)
     bounds = np.searchsorted(owner, split.bounds)
     return Split(x, y, np.arange(len(x)), bounds, split.names)
-
-
-def _encoded(split: Split, row: int, encoding: str) -> np.ndarray:
-    """Return the tokens of one snippet."""
-    if split.y[row] == UNREADABLE:
-        raise DataError("It is no text.")
-    with reading("It", "UTF-8"):
-        return VOCABULARY.encode(split.x[row].decode(encoding))
 
 
 BENCHMARK = Benchmark("shakespeare", FILES, convert, blank, "role of a play", LICENCE, SOURCE)

@@ -20,9 +20,6 @@ from client.imports import need
 from fedmf.errors import DataError
 
 AT_ONCE = 1000  # rows that are in memory together
-FLOATS, INTEGERS, TEXTS = "f", "iu", "SO"
-_FORMATS = {".parquet": "parquet", ".csv": "CSV in UTF-8"}
-_KINDS = {FLOATS: "floats", INTEGERS: "integers", TEXTS: "texts"}
 _EXAMPLE = """
 name: "example.proto" package: "tf" syntax: "proto3"
 message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
@@ -51,14 +48,13 @@ message_type { name: "Example" field { name: "features" number: 1 label: LABEL_O
 class Files:
     """How the files of a benchmark are called, and what they hold.
 
-    `splits` are TFF's: the name in its `sqlite` file, and the HDF5 file. `fields` are TFF's columns: numpy's letters for
-    the types that each may have, and the shape of one value. `hub` is the name on the hub, "" for none, and
-    `hub_columns` its columns, users first.
+    `splits` are TFF's: the name in its `sqlite` file, and the HDF5 file. `fields` are TFF's columns. `hub` is the name on
+    the hub, "" for none, and `hub_columns` its columns, users first.
     """
 
     sqlite: str
     splits: Mapping[str, tuple[str, str]]
-    fields: Mapping[str, tuple[str, tuple[int, ...]]]
+    fields: tuple[str, ...]
     hub: str = ""
     hub_columns: tuple[str, ...] = ()
 
@@ -98,7 +94,7 @@ def hdf5(folder: Path, files: Files) -> Source:
 
 
 def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[Raw]:
-    """Yield the examples of one user after another, after a look at what the file says of all their columns."""
+    """Yield the examples user by user. A user without one of the columns is one example that cannot be read."""
     path = paths[split]
     if not path.is_file():
         held = ", ".join(sorted(file.name for file in path.parent.glob("*.h5"))) or "no HDF5 file"
@@ -108,30 +104,17 @@ def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[
     library = need("h5py", f"Reading {path}")
     with reading(path, "an HDF5 file of TFF"), library.File(path, "r") as file:
         groups = file.get("examples")
-        if not hasattr(groups, "keys") or not len(groups):
+        if not hasattr(groups, "keys"):
             raise DataError(f"{path} holds no group examples/USER; it must be an HDF5 file of TFF.")
-        for user in groups:  # nothing but what the file says of its columns is read
-            for name, (kinds, shape) in files.fields.items():
-                column: Any = groups[user].get(name) if hasattr(groups[user], "keys") else None
-                if not hasattr(column, "dtype"):
-                    raise DataError(
-                        f"User {user!r} in {path} lacks {name}; it must hold {', '.join(files.fields)}."
-                    )
-                if column.dtype.kind not in kinds or not column.shape or column.shape[1:] != shape:
-                    right = f"{_KINDS[kinds]} {list(shape)}" if shape else _KINDS[kinds]
-                    raise DataError(
-                        f"User {user!r} in {path} holds {name} as {column.dtype} {column.shape}; it must be {right}, one "
-                        "for each example."
-                    )
-        first, *_ = files.fields
-        if not any(len(groups[user][first]) for user in groups):
-            raise DataError(f"{path} holds no example; fetch TFF's file again, or set path to another.")
         for user in groups:
-            columns = {name: groups[user][name][:] for name in files.fields}
-            count = len(columns[first])
-            same = all(len(column) == count for column in columns.values())
-            wrong = "" if same else "its columns are not of one length."
-            yield Raw([user] * count, columns, f"{path}, user {user!r}", wrong)
+            group, where = groups.get(user), f"{path}, user {user!r}"
+            columns = {name: group.get(name) for name in files.fields} if hasattr(group, "keys") else {}
+            counts = {getattr(column, "shape", ())[:1] for column in columns.values()}
+            if len(counts) != 1 or () in counts:
+                yield Raw([user], {}, where, f"it must hold {', '.join(files.fields)} of one length.")
+            else:
+                columns = {name: column[:] for name, column in columns.items()}
+                yield Raw([user] * len(columns[files.fields[0]]), columns, where)
 
 
 def sqlite(path: Path, files: Files) -> Source:
@@ -171,8 +154,6 @@ def _read_sqlite(path: Path, files: Files, split: str) -> Iterator[Raw]:
                 f"{path} has no clients in the split {name!r}; its splits are {others}, and it must be the sqlite "
                 "file of TFF for this data set."
             )
-        if not all(isinstance(user, str) for user in counts):
-            raise DataError(f"client_metadata of {path} names a client by what is no text.")
         question = (
             "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY rowid"
         )
@@ -182,11 +163,7 @@ def _read_sqlite(path: Path, files: Files, split: str) -> Iterator[Raw]:
             known = [(user, message) for user, message in some if user in counts]
             heard |= {user for user, _ in known}
             yield Raw([user for user, _ in known], {"example": [message for _, message in known]}, str(path))
-    if not heard:
-        raise DataError(
-            f"{path} holds no example in the split {name!r}; fetch TFF's file again, or set path to another."
-        )
-    if split.endswith("train"):
+    if heard and split.endswith("train"):
         for user in [user for user, count in counts.items() if count and user not in heard]:
             yield Raw([user], {}, f"{path}, user {user!r}", "its examples are not there.")
 
@@ -229,18 +206,15 @@ def examples(messages: Sequence[Any], names: Sequence[str]) -> dict[str, list[An
 def leaf(folder: Path) -> Source:
     """Return LEAF's folder of JSON files: {"users", "num_samples", "user_data": {user: {"x", "y"}}}."""
     paths = {split: sorted((folder / split).glob("*.json")) for split in ("train", "test")}
-    return Source(
-        "leaf", folder, paths["train"] + paths["test"], list(paths), partial(_read_leaf, folder, paths)
-    )
+    return Source("leaf", folder, paths["train"] + paths["test"], list(paths), partial(_read_leaf, paths))
 
 
-def _read_leaf(folder: Path, paths: Mapping[str, Sequence[Path]], split: str) -> Iterator[Raw]:
+def _read_leaf(paths: Mapping[str, Sequence[Path]], split: str) -> Iterator[Raw]:
     """Yield the examples user by user, one file in memory at a time.
 
     A training user without examples, or without lists of as many inputs as labels, is one example that cannot be
     read: who the clients are is said by the names alone.
     """
-    empty = True
     for file in paths[split]:
         with reading(file, "JSON"):
             document = read_json(file.read_text(encoding="utf-8-sig"), file)
@@ -256,11 +230,6 @@ def _read_leaf(folder: Path, paths: Mapping[str, Sequence[Path]], split: str) ->
                 yield Raw([user] * len(x), {"x": x, "y": y}, where)
             elif split == "train":
                 yield Raw([user], {}, where, "there are no examples.")
-            else:
-                continue
-            empty = False
-    if empty:
-        raise DataError(f"{folder / split} holds no examples; it must hold LEAF's JSON files.")
 
 
 def hub(path: Path, files: Files) -> Source:
@@ -271,42 +240,18 @@ def hub(path: Path, files: Files) -> Source:
 
 
 def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
-    """Yield the rows of all files. Other values than a row's user may be None: they are one user's mistake."""
-    done = 0
+    """Yield the rows of all files."""
     for file in paths:
-        begin = done
-        library = need("pyarrow", f"Reading {file}")
-        with reading(file, _FORMATS[file.suffix], also=(library.ArrowException,)):
-            for batch in _batches(file, files.hub_columns):
-                part = batch.to_pydict()
-                users = part[files.hub_columns[0]]
-                if None in users:
-                    row = done - begin + users.index(None) + 1
-                    raise DataError(
-                        f"Row {row} of {file} has no {files.hub_columns[0]}; every row must have one."
-                    )
-                yield Raw(users, part, str(file))
-                done += len(users)
-    if not done:
-        raise DataError(f"{paths[-1]} holds no rows; it must hold examples.")
-
-
-def _batches(file: Path, columns: Sequence[str]) -> Iterator[Any]:
-    """Yield some rows of a parquet file, or of CSV, whose cells are texts, at a time."""
-    if file.suffix == ".parquet":
-        opened = need("pyarrow.parquet", f"Reading {file}").ParquetFile(file)
-        names = opened.schema_arrow.names
-        batches = opened.iter_batches(AT_ONCE, columns=list(columns))
-    else:
-        csv, arrow = need("pyarrow.csv", f"Reading {file}"), need("pyarrow", f"Reading {file}")
-        types = csv.ConvertOptions(column_types=dict.fromkeys(columns, arrow.string()))
-        batches = csv.open_csv(
-            file, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=types
-        )
-        names = batches.schema.names
-    if absent := [name for name in columns if name not in names]:
-        raise DataError(f"{file} lacks the column {absent[0]}; it must have {', '.join(columns)}.")
-    yield from batches
+        tables: Any = need("client.data.tables", f"Reading {file}")
+        table = tables.read_file(file, tables.Columns(files.hub_columns, ()))
+        if absent := [name for name in files.hub_columns if name not in table.names]:
+            raise DataError(
+                f"{file} lacks the column {absent[0]}; it must have {', '.join(files.hub_columns)}."
+            )
+        for batch in table.held.to_batches(AT_ONCE):
+            with reading(file, "texts of UTF-8"):
+                columns = batch.to_pydict()
+            yield Raw(columns[files.hub_columns[0]], columns, str(file))
 
 
 def source_at(path: Path, files: Files) -> Source:

@@ -1,18 +1,17 @@
 """Stack Overflow, next-word prediction: 342,477 users, 135.8 M sentences; TFF's sqlite or HDF5 files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
-from client.data.benchmark import Benchmark, Converted, Split, Texts, texts
+from client.data.benchmark import Benchmark, Converted, Split, Texts, no_texts, texts
 from client.data.clients import ArrayClients, Fingerprint
-from client.data.dataset import NEXT_TOKEN, UNREADABLE, Dataset, Examples, Public, as_tokens
+from client.data.dataset import NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens
 from client.data.own import SPLIT_SEED
-from client.data.reading import reading
 from client.data.rows import Rows
-from client.data.sources import TEXTS, Files
+from client.data.sources import Files
 from client.data.text import UNCOUNTED, Vocabulary, note_unknown, read_words, windows
 from client.settings import TEST_SPLITS
 from fedmf.checks import check_at_least, check_choice
@@ -32,7 +31,7 @@ FILES = Files(
         "test": ("test", "stackoverflow_test.h5"),
         "heldout": ("heldout", "stackoverflow_held_out.h5"),
     },
-    {"tokens": (TEXTS, ())},
+    ("tokens",),
 )
 FOR_VALIDATION = 10_000
 """Sentences of the test split on which settings are chosen, and which are not reported on (Kairouz et al. 2021)."""
@@ -76,33 +75,30 @@ def load(
         raise DataError(WHICH_WORDS)
     check_choice("test", test, TEST_SPLITS)
     check_at_least("max_test_examples", max_test_examples, 1)
-    listed = read_words(vocabulary, vocabulary_size)
-    known = Vocabulary(listed.tokens)
+    listed, counted = read_words(vocabulary, vocabulary_size)
+    known = Vocabulary(listed)
     training = held.split("train")
     tested, rows = None, np.empty(0, np.int64)
     if public is None:
         tested = held.split("heldout" if test == HELD_OUT else "test")
-        try:
-            start, stop = _place(tested, test, max_test_examples)
-        except DataError as error:
-            raise DataError(f"{held.path} {error}") from error
-        rows = tested.shuffled(SPLIT_SEED)[start:stop]
+        rows = tested.shuffled(SPLIT_SEED)[slice(*_place(tested, test, max_test_examples))]
 
-    def sentences(split: Split) -> list[Any]:  # inputs and targets: arrays as far as clients need them
-        return [Sentences(split, known, length, asks) for asks in (False, True)]
+    def encoded(split: Split) -> Split:
+        inputs, targets = (cast(np.ndarray, Sentences(split, known, length, asks)) for asks in (False, True))
+        return replace(split, x=inputs, y=targets)
 
-    inputs, targets = sentences(training)
     return BENCHMARK.dataset(
-        training,
-        tested,
-        SentenceClients(inputs, targets, training.order, training.bounds, as_tokens),
-        lambda tested: Examples(*(part[rows] for part in sentences(tested))),
+        encoded(training),
+        None if tested is None else encoded(tested),
+        rows,
+        as_tokens,
+        clients=SentenceClients,
         input_shape=(length,),
         classes=known.size,
         task=NEXT_TOKEN,
-        uncovered=(COUNTED,) * listed.counted,
+        uncovered=(COUNTED,) * counted,
         uncounted=UNCOUNTED,
-        note=lambda y: note_unknown(y, f"the {len(listed.tokens):,} words of {vocabulary}", OTHER_WORDS),
+        note=lambda y: note_unknown(y, f"the {len(listed):,} words of {vocabulary}", OTHER_WORDS),
     )
 
 
@@ -113,23 +109,15 @@ def _place(tested: Split, test: str, most: int) -> tuple[int, int]:
     begins, ends = {TEST: (border, held), VALIDATION: (0, border), HELD_OUT: (0, held)}[test]
     if begins == ends:
         raise DataError(
-            f"holds {held} sentence in its test split, too few to part them; set test={TEST}, or path to a file with more."
+            f"The test split of stackoverflow holds {held} sentence, too few to split them; set test={TEST}, or path to a file "
+            "with more."
         )
     return begins, min(ends, begins + most)
 
 
 def convert(columns: Mapping[str, Any]) -> Converted:
     """Return TFF's tokens, sentences of words parted by spaces, as they are."""
-    for text in columns["tokens"]:
-        if isinstance(text, bytes):
-            with reading("A stored sentence", "UTF-8"):
-                text.decode()
     return texts(columns["tokens"])
-
-
-def blank(count: int, form: str) -> Converted:
-    """Return sentences that cannot be read."""
-    return [b""] * count, np.full(count, UNREADABLE, np.int8)
 
 
 @dataclass(frozen=True)
@@ -178,4 +166,4 @@ class SentenceClients(ArrayClients):
             fingerprint.array(ends[some] - np.where(some > 0, ends[some - 1], 0))
 
 
-BENCHMARK = Benchmark("stackoverflow", FILES, convert, blank, "user", LICENCE, SOURCE)
+BENCHMARK = Benchmark("stackoverflow", FILES, convert, no_texts, "user", LICENCE, SOURCE)

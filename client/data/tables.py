@@ -5,7 +5,6 @@ that is no class is `UNREADABLE`, and a list, picture or text that cannot be rea
 public, must be right. Needs pyarrow, an extra: `client.data.registry` imports this module where it is needed.
 """
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ import pyarrow.parquet
 from client.data.dataset import UNREADABLE, Dataset, Public
 from client.data.own import TEXT_SETTINGS, Owned, OwnSettings, count_classes, owned
 from client.data.reading import reading
-from client.data.rows import ColumnBytes, FileBytes, Pictures, Rows, decode
+from client.data.rows import Pictures, Rows
 from client.data.text import Tokens, from_texts, split_text, text_level
 from client.imports import need
 from fedmf.errors import DataError, SettingError
@@ -48,21 +47,10 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,40}(\.0*)?")
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are read: those that have a role, and the `inputs` (None: all others)."""
+    """Which columns of a table are read: those that have one of the `roles`, and the `inputs` (None: all others)."""
 
-    user: str
-    label: str
-    split: str
     roles: Sequence[str]
     inputs: Sequence[str] | None
-
-    @classmethod
-    def of(cls, settings: OwnSettings, *, of_pictures: bool = False) -> "Columns":
-        """Return the columns that the settings name."""
-        user, label, split = settings.user or "user", settings.label or "label", settings.split or "split"
-        one = settings.text or settings.image or (settings.file or "file_name") * of_pictures
-        roles = [user, split, *([label] if settings.text is None else [])]
-        return cls(user, label, split, roles, [one] if one else settings.features)
 
     def used(self, names: Sequence[str]) -> list[str]:
         """Return which of the columns `names` of a table are read."""
@@ -98,11 +86,11 @@ class Table:
     typed: bool = True
     folder: Path | None = None
 
-    def column(self, name: str, key: str, *, may_be_empty: bool = True) -> Column:
-        """Return a column without its dictionary, or raise `DataError` about the setting `key` that names it.
+    def column(self, name: str, key: str) -> Column:
+        """Return a column, or raise `DataError` about the setting `key` that names it.
 
-        Empty cells, and texts that are not UTF-8, are one user's values and stay, unless they may not be: users and
-        splits.
+        Of encoded pictures its bytes are returned; dictionaries and types of extensions are resolved. Empty cells, and texts
+        that are not UTF-8, are one user's values and stay.
         """
         if name not in self.names:
             # The first line of a text file that names no columns is somebody's row.
@@ -113,16 +101,13 @@ class Table:
             )
             raise DataError(f"{self.path} has no column {name!r}; {held}.")
         column = self.held.column(name)
+        chunks = [getattr(chunk, "storage", chunk) for chunk in column.chunks]
+        if chunks and pa.types.is_struct(chunks[0].type) and chunks[0].type.get_field_index("bytes") >= 0:
+            chunks = [chunk.field("bytes") for chunk in chunks]  # the hub's {bytes, path}
         with reading(self.about(name), "a table", also=(pa.ArrowException,)):
-            if may_be_empty and is_encoded(column.type):
-                column = encoded(column)  # what else such a row holds is not looked at
-            for chunk in column.chunks:
-                (_as_bytes(chunk) if may_be_empty else chunk).validate(full=True)
-        if column.null_count and not may_be_empty:
-            raise DataError(
-                f"{self.about(name)} is empty in {column.null_count} of {self.held.num_rows} rows; it must hold a "
-                "value in each."
-            )
+            for chunk in chunks:
+                _as_bytes(chunk).validate(full=True)
+        column = pa.chunked_array(chunks, type=chunks[0].type if chunks else column.type)
         return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
     def about(self, name: str) -> str:
@@ -135,19 +120,19 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
 
     With `public` only clients are made, whose labels are numbers or the names that `public` has.
     """
-    columns = Columns.of(settings, of_pictures=name == "by_user_images")
+    user, label, split = (getattr(settings, role) or role for role in ("user", "label", "split"))
+    one = settings.text or settings.image or (settings.file or "file_name") * (name == "by_user_images")
+    roles = [user, split, *([label] if settings.text is None else [])]
+    columns = Columns(roles, [one] if one else settings.features)
     table = READERS[name](path, columns, settings)
     columns.check_near(table.path, table.names)
-    users, names = users_of(table, columns.user)
-    said = test_rows(table, settings.split)
-    if settings.text is None:
-        settings.refuse("text is not given", *TEXT_SETTINGS)
-    else:
-        settings.refuse("text is given", "classes", "labels")
-    rows = owned(table.path, users, names, said, "{} in the split column", public)
+    users, names = users_of(table, user)
+    rows = owned(table.path, users, names, test_rows(table, settings.split), "{} in the split column", public)
     if settings.text is not None:
+        settings.refuse("text is given", "classes", "labels")
         return from_texts(name, rows, _tokens(table, settings.text, text_level(settings)), settings)
-    y, classes, labels, learnt = read_labels(table, columns.label, rows, settings)
+    settings.refuse("text is not given", *TEXT_SETTINGS)
+    y, classes, labels, learnt = read_labels(table, label, rows, settings)
     x = _inputs(table, columns, settings, rows)
     return rows.dataset(name, x, y, classes, uncovered=(LEARNT_NAMES,) * learnt, labels=tuple(labels))
 
@@ -157,7 +142,7 @@ def users_of(table: Table, name: str) -> tuple[np.ndarray, list[Any]]:
 
     Names are whole numbers or texts, taken as they are: "7" and "007" are two users.
     """
-    column = table.column(name, "user", may_be_empty=False)
+    column = table.column(name, "user")
     if not (pa.types.is_integer(column.type) or is_text(column.type)):
         raise DataError(
             f"{table.about(name)} is {column.type}; it must name users by whole numbers or texts."
@@ -177,7 +162,7 @@ def test_rows(table: Table, name: str | None) -> np.ndarray | None:
     if name is None and (table.test is not None or "split" not in table.names):
         return table.test
     name = name or "split"
-    column = table.column(name, "split", may_be_empty=False)
+    column = table.column(name, "split")
     if not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type) or is_text(column.type)):
         raise DataError(f"{table.about(name)} is {column.type}; it must hold 0 or train, 1 or test.")
     places, values = ranked(column)
@@ -223,11 +208,10 @@ def read_labels(
     whole = pa.types.is_integer(column.type)
     if not (whole or is_text(column.type)):
         raise DataError(f"{where} is {column.type}; it must hold whole numbers or names.")
-    labels = settings.labels or (public.labels if public else ()) or declared or None
-    classes = public.classes if public else classes
+    labels = settings.labels or (public.labels if public else ()) or declared
     places, values = ranked(column, strip=not table.typed)
     rows.check(places < 0, f"{where} is empty, or not UTF-8, in {{}}", "every one must have a label")
-    if labels is None and not whole and (public or not table.typed):
+    if not labels and not whole and (public or not table.typed):
         numbers = np.array([_WHOLE.fullmatch(value) is not None for value in values], dtype=bool)
         whole = public is not None or bool(2 * numbers[places[rows.test]].sum() > rows.test.sum())
         if whole:
@@ -237,58 +221,63 @@ def read_labels(
                 int(value.partition(".")[0]) if is_number else UNREADABLE
                 for value, is_number in zip(values, numbers, strict=True)
             ]
-    if whole and labels is None:
+    learnt = not (whole or labels or classes)
+    if whole and not labels:
         shown = [values[place] for place in np.unique(places[rows.shown]).tolist()]
         who = f"A test row in the column {name!r} of {table.path}"
-        known = public.classes if public else count_classes(table.path, who, shown, classes)
-        # Before they are an array: a training row may hold a number that no int64 is.
-        counted = [value if 0 <= value < known else UNREADABLE for value in values]
-        return np.array([*counted, UNREADABLE], dtype=np.int64)[places], known, (), False
-    if whole:
-        values = [
-            declared[value] if 0 <= value < len(declared) else None if declared else str(value)
-            for value in values
-        ]
-    learnt = labels is None and classes is None
-    if labels is None:
-        labels = [values[place] for place in np.unique(places if learnt else places[rows.test]) if place >= 0]
-    elif not table.typed:
-        labels = [label.strip() for label in labels]
-    if len(set(labels)) != len(labels):
-        raise SettingError(f"labels is {list(labels)}; it must list the name of each class once.")
-    known = len(labels) if classes is None else classes
-    if known < len(labels):
-        raise SettingError(
-            f"classes is {classes}, but there are {len(labels)} names; it must be at least as many."
-        )
-    number_of = {label: number for number, label in enumerate(labels)}
+        known = public.classes if public else count_classes(who, shown, classes)
+        number_of = {value: value for value in values if 0 <= value < known}
+    else:
+        if whole:
+            values = [_named(value, declared) for value in values]
+        if not labels:
+            used = np.unique(places if learnt else places[rows.test])
+            labels = [values[place] for place in used if place >= 0]
+        elif not table.typed:
+            labels = [label.strip() for label in labels]
+        known = (public.classes if public else classes) or len(labels)
+        number_of = {label: number for number, label in enumerate(labels)}
+        if len(number_of) != len(labels):
+            raise SettingError(f"labels is {list(labels)}; it must list the name of each class once.")
+        if known < len(labels):
+            raise SettingError(
+                f"classes is {known}, but there are {len(labels)} names; it must be at least as many."
+            )
     y = np.array([*(number_of.get(value, UNREADABLE) for value in values), UNREADABLE], np.int64)[places]
     lacking = f"{where} holds in {{}}, what labels=[{', '.join(labels)}] lacks"
     rows.check(y == UNREADABLE, lacking, "add it there, or correct the row")
     return y, known, labels, learnt
 
 
+def _named(number: int, declared: Sequence[str]) -> str | None:
+    """Return the name of a class number: that which a schema has `declared`, if it has any."""
+    if not declared:
+        return str(number)
+    return declared[number] if 0 <= number < len(declared) else None
+
+
 def _inputs(table: Table, columns: Columns, settings: OwnSettings, rows: Owned) -> np.ndarray | Rows:
     """Return the inputs of all rows."""
+    first, public = int(np.argmax(rows.test)), rows.public.shape if rows.public else None
     if table.folder is not None:
         (name,) = columns.inputs or ()
         column = table.column(name, "file")
         if not is_text(column.type):
             raise DataError(f"{table.about(name)} is {column.type}; it must name files.")
-        files = np.array([os.fsencode(value_of(cell) or "") for cell in column])
-        return _pictures(FileBytes(table.folder, files), rows)
+        return Pictures.of(table.path, column, public, first, table.folder)
     one = settings.image or (
         settings.features[0] if settings.features and len(settings.features) == 1 else None
     )
     if one is not None:
         column = table.column(one, "image" if settings.image else "features")
-        if settings.image and is_encoded(column.type):
-            return _pictures(ColumnBytes(table.path, column), rows)
-        if settings.image and not is_list(column.type):
-            raise DataError(f"{table.about(one)} is {column.type}; image must name lists of numbers.")
+        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+            return Pictures.of(table.path, column, public, first)
         if is_list(column.type):
-            shape = _shape(rows, lambda row: list_shape(column[row].as_py()))
-            return Lists(f"{one!r} of {table.path}", column, shape)
+            with reading(table.about(one), "lists of one shape"):
+                shape = public or np.shape(column[first].as_py())
+            return Lists(f"{one!r} of {table.path}", column, (len(rows.test), *shape))
+        if settings.image:
+            raise DataError(f"{table.about(one)} is {column.type}; image must name lists of numbers.")
     names, advice = settings.features, "; it must hold numbers"
     if names is None:
         advice = f", no number; {NAME_THEM}"
@@ -307,22 +296,11 @@ def _inputs(table: Table, columns: Columns, settings: OwnSettings, rows: Owned) 
     return x
 
 
-def _shape(rows: Owned, shape_of: Callable[[int], tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the shape [rows, ...] of all inputs: what is public, or what the first test row shows."""
-    one = rows.public.shape if rows.public else shape_of(int(np.argmax(rows.test)))
-    return (len(rows.test), *one)
-
-
-def _pictures(source: FileBytes | ColumnBytes, rows: Owned) -> Pictures:
-    """Return the pictures of all rows, decoded when they are taken."""
-    return Pictures(source, _shape(rows, lambda row: decode(source, row).shape))
-
-
 def _numbers(table: Table, name: str, rows: Owned, advice: str) -> np.ndarray:
     """Return a column of numbers, float32 [rows]; an empty cell, and what is no number in a table of texts, is NaN.
 
-    What a cell of a table without types means follows from the cell alone: 1 for true, 0 for false. One that is neither
-    empty nor any of these is a `DataError` in a row that must be right.
+    What a cell of a table without types means follows from the cell alone: 1 for true, 0 for false. One that is none of
+    these is a `DataError` in a row that must be right.
     """
     column = table.column(name, "features")
     if not (is_text(column.type) and not table.typed):
@@ -337,9 +315,8 @@ def _numbers(table: Table, name: str, rows: Owned, advice: str) -> np.ndarray:
     lower = pc.utf8_lower(cells)
     known = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", cells))
     is_right = pc.match_substring_regex(known, _NUMBER)
-    empty = pc.is_in(cells, pa.array(pyarrow.csv.ConvertOptions().null_values, cells.type))
     what, _, remedy = f"{table.about(name)} holds something else in {{}}{advice}".rpartition("; ")
-    rows.check(~pc.or_(is_right, empty).to_numpy(), what, remedy)
+    rows.check(~is_right.to_numpy(), what, remedy)
     numbers: np.ndarray = (
         pc.if_else(is_right, known, pa.scalar(None, cells.type)).cast(pa.float32()).to_numpy()
     )
@@ -358,8 +335,7 @@ class Lists(Rows):
         """Return the lists `rows` in the type of their numbers, or raise `DataError` for one of another shape."""
         if not len(rows):
             return np.empty((0, *self.shape[1:]), dtype=np.float32)
-        held = [self.column.slice(int(row), 1).chunk(0) for row in rows]
-        values = pa.concat_arrays([getattr(one, "storage", one) for one in held])
+        values = pa.concat_arrays([self.column.slice(int(row), 1).chunk(0) for row in rows])
         for size in self.shape[1:]:
             if not is_list(values.type) or values.null_count or not (_lengths(values) == size).all():
                 raise DataError(
@@ -376,19 +352,6 @@ def _lengths(values: Any) -> np.ndarray:
     """Return how many entries each list of an Arrow array has."""
     lengths: np.ndarray = pc.list_value_length(values).to_numpy(zero_copy_only=False)
     return lengths
-
-
-def list_shape(value: Any) -> tuple[int, ...]:
-    """Return the shape of nested lists, by the first of each.
-
-    >>> list_shape([[1, 2, 3], [4, 5, 6]])
-    (2, 3)
-    """
-    shape = []
-    while isinstance(value, list):
-        shape.append(len(value))
-        value = value[0] if value else None
-    return tuple(shape)
 
 
 def _tokens(table: Table, name: str, level: str) -> Tokens:
@@ -431,24 +394,8 @@ def _bytes_for(kind: Any) -> Any:
     return kind
 
 
-def encoded(column: Column) -> Column:
-    """Return the bytes of a column of encoded pictures."""
-    chunks = [getattr(chunk, "storage", chunk) for chunk in column.chunks]
-    fields = [chunk.field("bytes") if pa.types.is_struct(chunk.type) else chunk for chunk in chunks]
-    return pa.chunked_array(fields, type=fields[0].type if fields else pa.binary())
-
-
-def is_encoded(kind: Any) -> bool:
-    """Return whether an Arrow type holds encoded pictures: bytes, or the hub's {bytes, path}."""
-    kind = getattr(kind, "storage_type", kind)
-    if pa.types.is_struct(kind):
-        return bool(kind.get_field_index("bytes") >= 0)
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
 def is_list(kind: Any) -> bool:
     """Return whether an Arrow type holds lists."""
-    kind = getattr(kind, "storage_type", kind)
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
@@ -462,10 +409,10 @@ def is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def read_csv(path: Path, columns: Columns, settings: OwnSettings, folder: Path | None = None) -> Table:
+def read_csv(path: Path, columns: Columns, delimiter: str = ",", folder: Path | None = None) -> Table:
     """Return a CSV file, or the CSV files of a folder, as a table of texts, so that 7 and 007 stay two users."""
     files = _listed(path, "CSV", ["*.csv"])
-    parsing = pyarrow.csv.ParseOptions(delimiter=settings.delimiter, newlines_in_values=True)
+    parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with reading(files[0], "CSV"), pyarrow.csv.open_csv(files[0], parse_options=parsing) as reader:
         names = reader.schema.names  # decoded here
     if twice := [name for name in names if names.count(name) > 1]:
@@ -494,7 +441,7 @@ def _listed(path: Path, kind: str, patterns: Sequence[str]) -> list[Path]:
     return files
 
 
-def read_parquet(path: Path, columns: Columns, settings: OwnSettings, folder: Path | None = None) -> Table:
+def read_parquet(path: Path, columns: Columns, folder: Path | None = None) -> Table:
     """Return a parquet file, or those of a folder, as a table."""
     files = _listed(path, "parquet", ["*.parquet", "data/*.parquet"])
     with reading(path, "parquet", also=(pa.ArrowException,)):
@@ -506,7 +453,13 @@ def read_parquet(path: Path, columns: Columns, settings: OwnSettings, folder: Pa
     return Table(path, held, schema.names, folder=folder)
 
 
-def read_saved(path: Path, columns: Columns, settings: OwnSettings) -> Table:
+def read_file(path: Path, columns: Columns, folder: Path | None = None) -> Table:
+    """Return a parquet file, called so, or a CSV file as a table."""
+    read = read_parquet if path.suffix == ".parquet" else read_csv
+    return read(path, columns, folder=folder)
+
+
+def read_saved(path: Path, columns: Columns) -> Table:
     """Return a data set that `save_to_disk` wrote, memory-mapped: of a `DatasetDict` the rows of train, then of test."""
     if not path.is_dir():
         problem = "is no folder" if path.exists() else "does not exist"
@@ -554,8 +507,7 @@ def read_images(folder: Path, columns: Columns, settings: OwnSettings) -> Table:
                 f"table is {settings.table}, which does not exist; it must be a CSV or parquet file."
             )
     if listed is not None:
-        read = read_parquet if listed.suffix == ".parquet" else read_csv
-        return read(listed, columns, settings, folder)
+        return read_file(listed, columns, folder)
     settings.refuse("there is no table, and folders say it", "file", "user", "label", "split")
     found = []
     for file in sorted(file for depth in range(1, 5) for file in folder.glob("/".join("*" * depth))):
@@ -584,8 +536,8 @@ def read_images(folder: Path, columns: Columns, settings: OwnSettings) -> Table:
 
 
 READERS: dict[str, Callable[[Path, Columns, OwnSettings], Table]] = {
-    "by_user_csv": read_csv,
-    "by_user_parquet": read_parquet,
-    "by_user_hub": read_saved,
+    "by_user_csv": lambda path, columns, settings: read_csv(path, columns, settings.delimiter),
+    "by_user_parquet": lambda path, columns, settings: read_parquet(path, columns),
+    "by_user_hub": lambda path, columns, settings: read_saved(path, columns),
     "by_user_images": read_images,
 }

@@ -7,9 +7,9 @@ an accuracy that counts neither padding, nor out-of-vocabulary tokens, nor end m
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from client.data.dataset import IGNORED_TARGET, NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens
 from client.data.own import Owned, OwnSettings, owned
-from client.data.reading import PARSERS_RAISE, Unreadable, open_text, read_json, reading, user_names
+from client.data.reading import Unreadable, open_text, read_json, reading, user_names
 from client.data.rows import pieces
 from client.settings import LEVELS
 from fedmf.checks import check_at_least, check_choice
@@ -83,83 +83,61 @@ def most_frequent(sentences: Iterable[Iterable[str]], count: int) -> tuple[str, 
     return tuple(sorted(counter, key=lambda token: (-counter[token], token))[:count])
 
 
-@dataclass(frozen=True)
-class WordList:
-    """A public file of words: the most frequent first, and whether each stood there with its count."""
-
-    tokens: tuple[str, ...]
-    counted: bool
-
-
-def read_words(path: str | Path, size: int) -> WordList:
-    """Return the first `size` words of a public file, the most frequent first.
+def read_words(path: str | Path, size: int) -> tuple[tuple[str, ...], bool]:
+    """Return (the first `size` words of a public file, the most frequent first; whether each has a count there).
 
     Each line holds a word, or a word and its count, as in TFF's stackoverflow.word_count. Raises `DataError` for any
     other file; lines after the first `size` are not looked at.
     """
     check_at_least("vocabulary_size", size, 1)
-    path = Path(path)
-    lines = list(islice(_lines(path), size))
-    fields = [line.split() for line in lines]
+    fields = [line.split() for line in _lines(path, size)]
     counted = all(len(field) == 2 and field[1].isdecimal() for field in fields)
-    found = [field[0] if field else "" for field in fields]
     if counted:
         with reading(path, "words and their counts"):  # one of thousands of digits is none
             counts = [int(field[1]) for field in fields]
-        for number, (one, following) in enumerate(pairwise(counts), start=1):
-            if following > one:
-                raise DataError(
-                    f"Line {number + 1} of {path} has the count {following} after {one}; the most frequent words must "
-                    "stand first."
-                )
-    else:
-        for number, field in enumerate(fields, start=1):
-            if len(field) > 1:
-                raise DataError(
-                    f"Line {number} of {path} is {lines[number - 1]!r}; each line must hold one token, or each a token "
-                    "and its count."
-                )
-    _refuse_holes(path, found)
-    return WordList(tuple(found), counted)
+        if rises := [
+            row for row, (one, following) in enumerate(pairwise(counts), start=2) if following > one
+        ]:
+            raise DataError(
+                f"Line {rises[0]} of {path} has a greater count than the line before; the most frequent words must stand "
+                "first."
+            )
+    elif longer := [row for row, field in enumerate(fields, start=1) if len(field) > 1]:
+        raise DataError(
+            f"Line {longer[0]} of {path} holds more than one token; each line must hold one, or each a token and its count."
+        )
+    found = tuple(field[0] if field else "" for field in fields)
+    _check_tokens(path, found)
+    return found, counted
 
 
 def read_characters(path: str | Path) -> Vocabulary:
     """Return the vocabulary of a public file with one character on each line; the line break is always known."""
-    path = Path(path)
-    characters = list(_lines(path))
-    for number, character in enumerate(characters, start=1):
-        if len(character) > 1:
-            raise DataError(
-                f"Line {number} of {path} is {character!r}; level=characters needs one character on each line."
-            )
-    _refuse_holes(path, characters)
+    characters = _lines(path)
+    if longer := [row for row, character in enumerate(characters, start=1) if len(character) > 1]:
+        raise DataError(
+            f"Line {longer[0]} of {path} holds more than one character; level=characters needs one on each line."
+        )
+    _check_tokens(path, characters)
     return Vocabulary((*characters, "\n"))
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file without their ends."""
-    try:
-        with open_text(path) as file:
-            for line in file:
-                yield line.removesuffix("\n")
-    except PARSERS_RAISE as error:
-        raise DataError(
-            f"{path} cannot be read as a vocabulary, one token on each line of UTF-8 text ({error})."
-        ) from error
+def _lines(path: str | Path, most: int | None = None) -> list[str]:
+    """Return the lines of a UTF-8 text file without their ends, at most so many."""
+    with (
+        reading(path, "a vocabulary, one token on each line of UTF-8 text"),
+        open_text(Path(path)) as file,
+    ):
+        return [line.removesuffix("\n") for line in islice(file, most)]
 
 
-def _refuse_holes(path: Path, tokens: Sequence[str]) -> None:
+def _check_tokens(path: str | Path, tokens: Sequence[str]) -> None:
     """Raise `DataError` for an empty vocabulary, an empty line and a token that occurs twice."""
-    blank = [number for number, token in enumerate(tokens, start=1) if not token]
     repeated = [token for token, times in Counter(tokens).items() if times > 1]
-    if not tokens or blank or repeated:
-        problem = (
-            f"line {blank[0]} is empty"
-            if blank
-            else f"{repeated[0]!r} occurs twice"
-            if repeated
-            else "it is empty"
-        )
+    problem = "it is empty" if not tokens else f"{repeated[0]!r} occurs twice" if repeated else ""
+    if "" in tokens:
+        problem = f"line {tokens.index('') + 1} is empty"
+    if problem:
         raise DataError(f"{path} is no vocabulary: {problem}; each line must hold one token of its own.")
 
 
@@ -182,75 +160,46 @@ def note_unknown(test: np.ndarray, vocabulary: str, advice: str, *, most: float 
 
 
 def windows(
-    sentences: Sequence[np.ndarray], length: int, *, truncate: bool = False
+    sentences: Sequence[np.ndarray], length: int, *, truncate: bool = False, apart: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (x, y, owner): int32 [n, length] inputs and targets, int64 [n] the sentence of each row.
 
     Each sentence becomes BOS, tokens, EOS, cut so that every token but BOS is the target of exactly one row;
-    with `truncate` only the first row of each sentence is kept, as the Stack Overflow benchmark does. Short
-    rows are filled with PAD in x and `IGNORED_TARGET` in y.
+    with `truncate` only the first row of each sentence is kept, as the Stack Overflow benchmark does. Rows that are
+    `apart` share no token: the first of each is an input only, as in TFF's Shakespeare, and a row that asks for nothing is
+    left out. Short rows are filled with PAD in x and `IGNORED_TARGET` in y.
 
     >>> x, y, owner = windows([np.array([7, 8, 9])], 3)
     >>> x.tolist(), y.tolist(), owner.tolist()
     ([[2, 7, 8], [9, 0, 0]], [[7, 8, 9], [3, -100, -100]], [0, 0])
-    """
-    check_at_least("length", length, 1)
-    counts = np.array(
-        [1 if truncate else -(-(len(tokens) + 1) // length) for tokens in sentences], dtype=np.int64
-    )
-    x = np.full((int(counts.sum()), length), PAD, dtype=np.int32)
-    y = np.full_like(x, IGNORED_TARGET)
-    start = 0
-    for tokens, count in zip(sentences, counts, strict=True):
-        targets = np.append(tokens, EOS)[: count * length]
-        rows = slice(start, start + count)
-        x[rows].reshape(-1)[: len(targets)] = np.concatenate([[BOS], targets[:-1]])
-        y[rows].reshape(-1)[: len(targets)] = targets
-        start += count
-    return x, y, np.repeat(np.arange(len(sentences)), counts)
-
-
-def separate_pieces(
-    sentences: Sequence[np.ndarray], length: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (x, y, owner) as `windows` does, of pieces of length + 1 tokens that share none.
-
-    The first token of a piece is an input only, as in TFF's Shakespeare. A piece of an end mark alone, which asks for
-    nothing, is left out.
-
-    >>> x, y, owner = separate_pieces([np.array([7, 8, 9, 7, 8])], 3)
+    >>> x, y, owner = windows([np.array([7, 8, 9, 7, 8])], 3, apart=True)
     >>> x.tolist(), y.tolist()
     ([[2, 7, 8], [7, 8, 3]], [[7, 8, 9], [8, 3, -100]])
     """
     check_at_least("length", length, 1)
-    counts = np.array([1 + len(tokens) // (length + 1) for tokens in sentences], dtype=np.int64)
-    pieces = np.full((int(counts.sum()), length + 1), IGNORED_TARGET, dtype=np.int32)
-    start = 0
+    step = length + apart
+    counts = np.array(
+        [1 if truncate else -(-(len(tokens) + 1) // step) for tokens in sentences], dtype=np.int64
+    )
+    rows = np.full((int(counts.sum()), length + 1), IGNORED_TARGET, dtype=np.int32)
+    begin = 0
     for tokens, count in zip(sentences, counts, strict=True):
-        asked = np.concatenate([[BOS], tokens, [EOS]])[: count * (length + 1)]  # less an end mark left alone
-        pieces[start : start + count].reshape(-1)[: len(asked)] = asked
-        start += count
-    x = np.where(pieces == IGNORED_TARGET, PAD, pieces)[:, :-1]
-    return x, pieces[:, 1:], np.repeat(np.arange(len(sentences)), counts)
+        marked = np.concatenate([[BOS], tokens, [EOS]])
+        for row in range(count):
+            part = marked[row * step : row * step + length + 1]
+            rows[begin + row, : len(part)] = part
+        begin += count
+    x, y = rows[:, :-1], rows[:, 1:]
+    is_short = (x if apart else y) == IGNORED_TARGET
+    return np.where(is_short, PAD, x), y, np.repeat(np.arange(len(sentences)), counts)
 
 
-def next_characters(
-    contexts: Sequence[str], characters: Sequence[str], vocabulary: Vocabulary, length: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return (x, y), int32 [n, length]: `contexts` of that length, the only target the character after each.
-
-    This is how LEAF scores Shakespeare: 80 characters and the next one. Lengths are the caller's to check.
-    """
-    x = np.stack([vocabulary.encode(context) for context in contexts])
-    y = np.full_like(x, IGNORED_TARGET)
-    y[:, -1] = vocabulary.encode(characters)
-    return x, y
+separate_pieces = partial(windows, apart=True)
 
 
 Tokens = Callable[[int], Sequence[str] | None]
 """The tokens of the text in a row; None: unreadable."""
 
-FIELDS = {"text", "tokens"}
 LEARNT = (
     "The vocabulary was built from the training users: an uncovered release. "
     "Give a public file as vocabulary."
@@ -274,10 +223,7 @@ def from_texts(name: str, rows: Owned, tokens: Tokens, settings: OwnSettings) ->
     sentences = [tokens(row) for row in used.tolist()]
     missing = np.zeros(len(rows.test), bool)
     missing[used] = [sentence is None for sentence in sentences]
-    if (odd := np.flatnonzero(missing & rows.shown)).size:
-        raise DataError(
-            f"Row {odd[0] + 1} of {rows.path} is a test row and holds no text; every test row must."
-        )
+    rows.check(missing, f"{rows.path} holds no text in {{}}", "every test row must hold one")
     trained = [text for text, is_test in zip(sentences, rows.test[used], strict=True) if text and not is_test]
     known, source, is_learnt = choose_vocabulary(vocabulary, level, trained, settings.vocabulary_size)
     length = (20 if level == WORDS else 80) if settings.length is None else settings.length
@@ -326,7 +272,7 @@ def choose_vocabulary(
     if path is None:
         learnt = most_frequent(training, size)
         return Vocabulary(learnt), f"the {len(learnt):,} words of the training texts", True
-    folded = tuple(dict.fromkeys(word.lower() for word in read_words(path, size).tokens))
+    folded = tuple(dict.fromkeys(word.lower() for word in read_words(path, size)[0]))
     return Vocabulary(folded), f"the {len(folded):,} words of {path}", False
 
 
@@ -348,10 +294,6 @@ def load_lines(name: str, path: Path, settings: OwnSettings, public: Public | No
     if not lines:
         raise DataError(f"{path} is empty; it must hold one JSON object on each line.")
     records = [_record(path, number, line) for number, line in lines]
-    if not any(FIELDS & record.keys() for record in records):
-        raise DataError(
-            f"No line of {path} has text or tokens; each must be an object with user and text (or tokens)."
-        )
     names, users = np.unique(user_names(path, (record["user"] for record in records)), return_inverse=True)
     sentences = [_tokens(record, level) for record in records]
     unreadable = Unreadable(path, is_public=False)  # test lines among them are refused with the test set
@@ -362,14 +304,9 @@ def load_lines(name: str, path: Path, settings: OwnSettings, public: Public | No
             )
     unreadable.warn()
     splits = [record.get("split") for record in records]
-    said = None
-    if any(split is not None for split in splits):
-        needed = {0, 1} if public is None else {0}
-        if any(split not in (0, 1) for split in splits) or not needed <= {*splits}:
-            raise DataError(
-                f"split in {path} must be 0 (train) or 1 (test) on every line, both present, or on none."
-            )
-        said = np.array(splits) == 1
+    said = None if splits.count(None) == len(splits) else np.array(splits) == 1
+    if said is not None and any(split not in (0, 1) for split in splits):
+        raise DataError(f"split in {path} must be 0 (train) or 1 (test) on every line, or on none.")
     rows = owned(path, users, names.tolist(), said, "split = {}", public)
     return from_texts(name, rows, sentences.__getitem__, settings)
 

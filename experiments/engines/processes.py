@@ -282,6 +282,7 @@ def spawn_context() -> BaseContext:
 
 def start_process(environment: Mapping[str, str]) -> None:
     """Prepare a new process for running clients; `environment` is that of the process that wants it."""
+    logging.getLogger("client.data").setLevel(logging.ERROR)  # of unreadable data the session has warned
     os.environ.clear()  # a fork server's is from when it began
     os.environ.update(environment)
     end_with_starters()

@@ -14,7 +14,6 @@ from torch import nn
 
 import client.models
 from client.data import Dataset, Examples, Public
-from client.data.reading import said_elsewhere
 from client.parameters import check_trainable, digest_tensors, fixed_tensors, flat_parameters, layout_of
 from client.settings import TrainingSettings
 from client.training import Trainer, check_available
@@ -118,8 +117,7 @@ def build_for_clients(settings: Settings, public: Public) -> Clients:
     That session has checked the settings and logged which data cannot be read.
     """
     named = arguments(settings.dataset)
-    with said_elsewhere():
-        dataset = load_dataset(named, settings.model.name, public)
+    dataset = load_dataset(named, settings.model.name, public)
     model = build_model(settings.model, dataset, settings.seed)
     plan = build_client_plan(settings, layout_of(model).dimension)
     return Clients(dataset, model, settings.client, plan)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 import own_loaders
 from client.data import Dataset, Examples, digits, load
-from client.data.clients import digest_clients, group_by_user, limited
+from client.data.clients import digest_clients, limited
 from client.data.own import fifth_of_each
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
@@ -64,15 +63,6 @@ def test_the_split_of_digits_is_scikit_learns_whatever_must_be_rounded(size: int
         np.testing.assert_array_equal(drawn, twin)
 
 
-def test_digits_are_the_same_where_scikit_learn_keeps_them_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, labels = digits.read()
-    with pytest.raises(ValueError, match="read-only"):
-        images[0] = 0  # they are read once for all callers
-    monkeypatch.setattr(digits, "find_spec", lambda name: None)
-    for array, twin in zip((images, labels), digits.read(), strict=True):
-        np.testing.assert_array_equal(array, twin)
-
-
 def test_clients_of_an_npz_file_are_its_users_and_keep_every_training_row_once(tmp_path: Path) -> None:
     contents = arrays()
     dataset = load("by_user_npz", path=save(tmp_path, **contents))
@@ -117,13 +107,6 @@ def test_unknown_names_and_settings_that_do_not_apply_are_refused() -> None:
         load("digits", path="somewhere")
     with pytest.raises(SettingError, match=r"^path is missing"):
         load("by_user_npz")
-
-
-def test_grouping_agrees_with_the_obvious_loop() -> None:
-    users = np.random.default_rng(0).integers(0, 7, 100)
-    order, bounds = group_by_user(users)
-    obvious = [[row for row in range(100) if users[row] == user] for user in sorted(set(users.tolist()))]
-    assert [order[a:b].tolist() for a, b in pairwise(bounds)] == obvious
 
 
 def test_clients_behave_like_a_sequence_and_examples_have_one_length() -> None:

@@ -219,18 +219,18 @@ def test_lists_in_many_chunks_are_taken_in_any_order(tmp_path: Path) -> None:
 def test_one_picture_is_decoded_once_more_for_the_shape_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoded: list[int] = []
+    seen: list[int] = []
+    original = lazy.Pictures.decoded
 
-    def decode(source: lazy.FileBytes | lazy.ColumnBytes, row: int) -> np.ndarray:
-        decoded.append(int(row))
-        return original(source, row)
+    def decoded(pictures: lazy.Pictures, row: int) -> tuple[str, np.ndarray]:
+        seen.append(int(row))
+        return original(pictures, row)
 
-    original = lazy.decode
     monkeypatch.setattr(lazy, "HELD", 0)
-    monkeypatch.setattr(lazy, "decode", decode)
+    monkeypatch.setattr(lazy.Pictures, "decoded", decoded)
     opened(tmp_path, "parquet", with_pictures("bytes"), image="image")
-    assert sorted(set(decoded)) == [9, 10, 11]
-    assert decoded.count(11) == decoded.count(10) == 1
+    assert sorted(set(seen)) == [9, 10, 11]
+    assert seen.count(11) == seen.count(10) == 1
 
 
 @pytest.mark.parametrize("kind", ["bytes", "lists"])

@@ -160,9 +160,9 @@ def test_how_much_is_unknown_is_noted_warned_of_and_refused(tmp_path: Path) -> N
 
 def test_a_list_of_counts_is_told_from_a_list_of_words(tmp_path: Path) -> None:
     counted = read_words(words(tmp_path, "the 30\nto\t20\n<URL> 20\n7 3\nno count here\n"), 4)
-    assert (counted.tokens, counted.counted) == (("the", "to", "<URL>", "7"), True)
+    assert counted == (("the", "to", "<URL>", "7"), True)
     plain = read_words(words(tmp_path, "the\nto\n7\n"), 10)
-    assert (plain.tokens, plain.counted) == (("the", "to", "7"), False)
+    assert plain == (("the", "to", "7"), False)
 
 
 @pytest.mark.parametrize(
@@ -170,11 +170,11 @@ def test_a_list_of_counts_is_told_from_a_list_of_words(tmp_path: Path) -> None:
     [
         (
             "the 30\nto 40\n",
-            r"Line 2 of .* has the count 40 after 30; the most frequent words must stand first",
+            r"Line 2 of .* has a greater count than the line before; the most frequent words must stand first",
         ),
         (
             "the 30\nto\n",
-            r"Line 1 of .* is 'the 30'; each line must hold one token, or each a token and its count",
+            r"Line 1 of .* holds more than one token; each line must hold one, or each a token and its count",
         ),
         ("a 3\nb 2\na 1\n", r"'a' occurs twice"),
         ("a\n   \nb\n", r"line 2 is empty"),
@@ -185,7 +185,8 @@ def test_what_is_no_vocabulary_is_refused(tmp_path: Path, text: str, sentence: s
     with pytest.raises(DataError, match=sentence):
         read_words(words(tmp_path, text), 100)
     with pytest.raises(
-        DataError, match=r"Line 2 of .* is 'bc'; level=characters needs one character on each line"
+        DataError,
+        match=r"Line 2 of .* holds more than one character; level=characters needs one on each line",
     ):
         read_characters(words(tmp_path, "a\nbc\n"))
     with pytest.raises(SettingError, match="words, characters"):
@@ -197,15 +198,15 @@ def test_what_is_no_vocabulary_is_refused(tmp_path: Path, text: str, sentence: s
     [
         ("", "is empty"),
         ("{", "Line 1 .* cannot be read as JSON"),
-        ('{"user": "a"}', "user and text"),
+        ('{"user": "a"}', "no user has five"),
         ('["a"]', "user and text"),
         ('{"text": "b"}', "user and text"),
         (
             '{"user": "a", "text": 3, "split": 1}\n{"user": "a", "text": "b", "split": 0}',
-            "Row 1 .* holds no text",
+            "holds no text in row 1, a test row",
         ),
-        ('{"user": "a", "text": "b", "split": 0}', "both present, or on none"),
-        ('{"user": "a", "text": "b", "split": 0}\n{"user": "a", "text": "b"}', "both present, or on none"),
+        ('{"user": "a", "text": "b", "split": 0}', "has no test example; mark some with split = 1"),
+        ('{"user": "a", "text": "b", "split": 0}\n{"user": "a", "text": "b"}', "on every line, or on none"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path: Path, text: str, sentence: str) -> None:
@@ -232,7 +233,7 @@ def test_a_line_of_json_that_python_does_not_read_concerns_its_user_alone(
     with pytest.raises(DataError, match="could not be read"):
         dataset.clients[1]
     path.write_text("\n".join(lines).replace(lines[place], lines[place].replace('"split": 0', '"split": 1')))
-    with pytest.raises(DataError, match=r"Row 7 .* is a test row and holds no text"):
+    with pytest.raises(DataError, match=r"holds no text in row 7, a test row"):
         load(**given)
 
 
