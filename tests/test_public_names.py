@@ -79,7 +79,7 @@ def test_a_node_knows_its_data_and_the_rules_of_the_run_without_torch_or_scipy()
     program = (
         "import sys; from client import Dataset, Examples, TrainingSettings; from client.data import load; "
         "from fedmf import ClientPlan, PublicSeed, make_bounds, make_client_plan; "
-        "print([n for n in ('torch', 'scipy', 'flwr', 'sklearn') if n in sys.modules])"
+        "print([n for n in ('torch', 'scipy', 'flwr', 'sklearn', 'h5py', 'pyarrow', 'PIL') if n in sys.modules])"
     )
     assert run(program).strip() == "[]"
 

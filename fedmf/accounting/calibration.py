@@ -15,7 +15,7 @@ from decimal import ROUND_CEILING, Decimal
 from functools import cache
 
 from fedmf.accounting.epoch import EpochEvent
-from fedmf.accounting.spent import check_accountant, privacy_spent
+from fedmf.accounting.spent import privacy_spent
 from fedmf.checks import (
     check_at_least,
     check_keep_probability,
@@ -53,7 +53,6 @@ def calibrate_noise_multiplier(
     check_positive("epsilon", epsilon)
     check_open_unit("delta", delta)
     check_at_least("epochs", epochs, 1)
-    check_accountant(accountant, adjacency)
 
     def epsilon_of(noise_multiplier: float) -> float:
         event = EpochEvent(noise_multiplier, keep_probability, linf_over_l2)

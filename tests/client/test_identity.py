@@ -36,7 +36,6 @@ def swapped(clients):
 CHANGED = {
     "an input": replace(CLIENTS, x=other(X)),
     "a label": replace(CLIENTS, y=other(Y)),
-    "the type of the inputs": replace(CLIENTS, x=X.astype("f8")),
     "the type of the labels": replace(CLIENTS, y=Y.view("u8")),
     "their shape": replace(CLIENTS, x=X.reshape(12, 3, 1)),
     "a row that another client owns": replace(CLIENTS, bounds=np.array([0, 1, 3, 7, 12])),

@@ -18,13 +18,13 @@ from scipy.linalg import hadamard as dense_hadamard
 from client.privatize import DevicePrivatizer, Kept, hadamard, privatize
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
-from fedmf.updates import rotation as numpy_rotation, vectors, wire
+from fedmf.updates import vectors, wire
 from fedmf.updates.client_plan import ClientPlan
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.vectors import TAU, dequantize, level_step, round_to_levels
 from fedmf.updates.wire import Bounds
 from plans import KEY, random_vector, small_plan
-from without_numba import both_forms, needs_numba, without_numba
+from without_numba import needs_numba, without_numba
 
 COMPILED = pytest.param("compiled", marks=needs_numba)
 FORMS = ["numpy", COMPILED, "cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -120,9 +120,7 @@ def test_whole_vector_and_kept_values_are_within_the_bounds_in_exact_arithmetic(
             assert_within(whole, bounds)
             part = send(update, bounds, rotation, 0.3, form=form)
             np.testing.assert_array_equal(part, whole[wire.coordinates(KEY, rotation.padded, 0.3)], name)
-            if (
-                share == 1 and longer > 1 and length > 1e-30 and vector.any()
-            ):  # nothing is lost but the margin
+            if share == 1 and longer > 1 and length > 1e-30 and vector.any():  # only the margin is lost
                 assert square(whole) > Fraction(l2_norm * (1 - 2.0**-13)) ** 2
 
 
@@ -229,18 +227,6 @@ def test_client_itself_bounds_the_whole_vector_whatever_training_returned(update
     np.testing.assert_allclose(found["cpu"], found["host"], atol=1 if one_level else 2.0**-17)
 
 
-@needs_numba
-@given(
-    hnp.arrays(np.float32, st.integers(1, 3000), elements=st.floats(-1e6, 1e6, width=32)),
-    st.sampled_from(["float32", "int8"]),
-)
-@settings(max_examples=60, deadline=None)
-def test_compiled_and_numpy_give_the_same_values_to_rounding(update, value_type):
-    rotation, bounds = rotated(update.size), Bounds(1.0, 0.3, value_type)
-    sent = both_forms(lambda: send(update, bounds, rotation, 0.5).astype("f8"))
-    np.testing.assert_allclose(sent[1], sent[0], atol=1 if value_type == "int8" else 2.0**-18)
-
-
 def test_clipping_before_the_rotation_would_break_the_bound():
     """docs/theory.md, section 3: the L-infinity clip before the rotation is invalid."""
     rotation = rotated(64)
@@ -343,22 +329,6 @@ def test_rounding_does_not_depend_on_the_mask():
     assert abs(correlation) < 5 / np.sqrt(600 * varies.sum())
 
 
-def test_anothers_mask_scrambles_but_stays_bounded():
-    plan, update = small_plan(keep_probability=0.5), random_vector(50, 1.0)
-    received = receive(plan, masked(plan, update), KEY.mask_key("other", 0))
-    assert np.linalg.norm(received) <= 1.0
-
-
-def test_int8_is_accounted_at_a_longer_radius():
-    plain, rounded = (
-        small_plan(epsilon=4.0, noise_multiplier=None, value_type=value_type)
-        for value_type in ("float32", "int8")
-    )
-    assert rounded.bounds.radius == pytest.approx((1 + TAU) * plain.bounds.radius)
-    assert rounded.sigma > plain.sigma
-    assert rounded.value_bytes == plain.value_bytes / 4
-
-
 @DEVICE
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6, 1e30, 1.2e37, 3e37])
 @pytest.mark.parametrize("value_type", ["float32", "int8"])
@@ -371,7 +341,7 @@ def test_values_of_a_device_agree_with_those_of_the_host_to_rounding(value_type,
     assert theirs.dtype == ours.dtype
     if (
         value_type == "int8"
-    ):  # the same keyed draws; a value within rounding of its threshold may take the next level
+    ):  # the same keyed draws; a value within rounding of its threshold may differ by a level
         assert np.count_nonzero(theirs != ours) <= 2
         assert np.abs(theirs.astype(int) - ours).max() <= 1
     else:  # ten stages of the rotation and two products, 2^-24 each
@@ -391,16 +361,6 @@ def test_bounds_hold_whatever_the_rotation_of_a_device_gives(wrong, monkeypatch)
     monkeypatch.setattr("client.privatize.hadamard", rotate)
     values = send(normals(scale=9.0), Bounds(1.0, 1.0), rotated(700), form="cpu")
     assert 0.99**2 < square(values) <= 1
-
-
-@DEVICE
-@pytest.mark.parametrize("size", [1, 2, 4, 1 << 11])
-def test_the_transform_is_that_of_numpy_and_leaves_its_argument(size, form):
-    vector = normals(size)
-    there = torch.from_numpy(vector.copy()).to(form)
-    turned = hadamard(there).cpu().numpy()
-    np.testing.assert_allclose(turned, numpy_rotation.hadamard(vector.copy()), rtol=0, atol=2e-6)
-    np.testing.assert_array_equal(there.cpu().numpy(), vector)
 
 
 def test_a_dimension_beyond_the_proof_is_an_error():

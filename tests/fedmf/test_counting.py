@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 from scipy.optimize import brentq
-from scipy.stats import norm as normal
 
 from fedmf.accounting import finite_precision
 from fedmf.counting import OnlineLearner, clip, continual_counter, online_learner
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
+from oracles import gaussian
 
 
 def key(seed=0):
@@ -21,10 +21,6 @@ def released(counter, values, seed=0):
     return np.array(sums)
 
 
-def gaussian_delta(epsilon, mu):
-    return normal.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * normal.cdf(-mu / 2 - epsilon / mu)
-
-
 @pytest.mark.parametrize(("epsilon", "dimension"), [(0.1, 1), (5.0, 1), (1.0, 10**9)])
 def test_noise_is_the_least_that_keeps_the_promise_of_which_floating_point_is_a_part(epsilon, dimension):
     """Epsilon less 2 a at (1 - 2 a) delta is what the noise is calibrated to; of long vectors 2 a shows."""
@@ -33,7 +29,7 @@ def test_noise_is_the_least_that_keeps_the_promise_of_which_floating_point_is_a_
     price = finite_precision(
         [counter.factorization.precision], noise_multiplier=counter.noise_multiplier, **given
     ).a
-    mu = brentq(lambda m: gaussian_delta(epsilon - 2 * price, m) - 1e-6 * (1 - 2 * price), 1e-3, 50)
+    mu = brentq(lambda m: gaussian(epsilon - 2 * price, m) - 1e-6 * (1 - 2 * price), 1e-3, 50)
     assert price > 1e-5 or dimension == 1
     assert counter.noise_multiplier == pytest.approx(1 / mu, rel=1e-6)
     with pytest.raises(SettingError, match=r"it must add at most 0\.001"):

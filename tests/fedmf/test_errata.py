@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
 
 from experiments.reproduce.cited_numbers import epsilon_of_integer_orders
 from experiments.reproduce.henzinger import LIMIT, gap_of_squares, tree_over_square_root
@@ -13,6 +12,7 @@ from fedmf.counting import online_learner
 from fedmf.mechanisms import design, prefix_sum
 from fedmf.mechanisms.optimum import fixed_point
 from fedmf.randomness import SecretKey
+from oracles import gaussian
 
 # Noise multiplier; epsilon at delta = 1e-6 as printed, by integer orders, by real orders, exact.
 PRINTED_EPSILONS = [
@@ -44,9 +44,7 @@ def test_a_footnotes_epsilon_needs_another_noise_multiplier():
     """By the product's accountant and by delta(epsilon) of a Gaussian written out (Balle and Wang 2018, Theorem 8)."""
     assert privacy_spent(EpochEvent(3.41, 1.0, 1.0), 1, delta=1e-7).epsilon == pytest.approx(1.4015, abs=6e-5)
     for noise, epsilon in ((3.41, 1.4015), (3.507, 1.36)):
-        half, shift = 1 / (2 * noise), epsilon * noise
-        delta = ndtr(half - shift) - math.exp(epsilon) * ndtr(-half - shift)
-        assert delta == pytest.approx(1e-7, rel=3e-3)
+        assert gaussian(epsilon, 1 / noise) == pytest.approx(1e-7, rel=3e-3)
 
 
 def test_the_printed_optimum_at_4096_rounds_is_not_converged():

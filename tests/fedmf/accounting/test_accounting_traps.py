@@ -1,8 +1,6 @@
 """The known ways to get this accounting wrong, each with the test that catches it."""
 
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +15,7 @@ from fedmf.accounting import (
 )
 from fedmf.accounting.conversion import GRID, best_order
 from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, tables_of
-
-ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
+from oracles import ORACLE
 
 
 def asymmetric_strategy(rng, rounds, scale=1.0):

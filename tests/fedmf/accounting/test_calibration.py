@@ -1,8 +1,6 @@
 """Noise multipliers for a target."""
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +13,7 @@ from fedmf.accounting import (
 from fedmf.accounting.calibration import solve_noise_multiplier
 from fedmf.accounting.renyi import log_moment
 from fedmf.errors import NotCoveredError, SettingError
-
-ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
+from oracles import ORACLE
 
 
 def test_no_moment_is_computed_twice_for_a_target_and_what_meets_it():

@@ -1,8 +1,6 @@
 """Where the printed paper slips (Chen et al. 2024): each slip recomputed, and shown not to be ours."""
 
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +8,7 @@ from scipy.integrate import quad
 
 from experiments.reproduce.cited_numbers import printed_sum as printed
 from fedmf.accounting import EpochEvent, mean_noise_std, privacy_spent, rdp, rdp_per_coordinate
-
-ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
+from oracles import ORACLE
 
 
 def test_the_sum_starts_at_two_and_as_printed_it_does_not_vanish_with_growing_noise():

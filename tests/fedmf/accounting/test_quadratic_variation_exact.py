@@ -15,7 +15,7 @@ from fedmf.accounting.quadratic_variation import (
     log_exponential_moment,
 )
 from fedmf.accounting.tight import quadratic_variation_epsilon
-from hockey_stick import Pair, add, epoch, power, profiles, remove
+from oracles import Pair, add, epoch, power, profiles, remove
 
 pytestmark = pytest.mark.long
 

@@ -1,9 +1,7 @@
 """The Renyi curve of one epoch against oracles, dp-accounting, and brute force over splits; the moments that it is made of."""
 
 import itertools
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +14,7 @@ from fedmf.accounting import EpochEvent, rdp, rdp_per_coordinate
 from fedmf.accounting.quadratic_variation import log_expm1
 from fedmf.accounting.renyi import TWO_BUMPS, log_moment, log_moment_integral
 from fedmf.errors import SettingError
-
-ORACLE = json.loads((Path(__file__).parent / "oracles.json").read_text())
+from oracles import ORACLE
 
 
 def release(row):

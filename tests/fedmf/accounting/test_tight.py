@@ -17,7 +17,7 @@ from fedmf.accounting import (
 from fedmf.accounting.quadratic_variation import certified_gaussian_epsilon
 from fedmf.accounting.tight import quadratic_variation_epsilon
 from fedmf.errors import NotCoveredError, PrivacyBudgetExhausted, SettingError
-from hockey_stick import add, coordinate, power, remove
+from oracles import add, coordinate, power, remove
 
 pytestmark = pytest.mark.long
 
