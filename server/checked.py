@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from server.optimizer import Optimizer, Slots, form, is_finite
 
 LARGEST_SCALE = 1e6  # beyond it and below its inverse float32 updates overflow or vanish
 _REHEARSED = 3  # steps: the first one may make what only a later one changes
+_MODEL, _SCALE = "the model", "the scale"  # beside the state's own names, which are words
 
 
 class Checked(Optimizer):
@@ -122,13 +123,12 @@ def rehearse(optimizer: Checked, model: Vector) -> str:
     is of four digits, so that another machine's rounding does not change it.
     """
     try:
-        walked = [_Reached(model, optimizer.init(model))]
+        walked: list[Slots] = [{_MODEL: model, **optimizer.init(model)}]
         for done in range(_REHEARSED):
             walked.append(_step(optimizer, walked[-1], done))
     except RunStoppedError as error:
         raise SettingError(str(error)) from error
-    last = walked[-1]
-    moved = {**last.arrays(), "the model": last.model.astype(np.float64) - model}
+    moved = {**walked[-1], _MODEL: walked[-1][_MODEL].astype(np.float64) - model}
     if not is_finite(moved):
         raise SettingError(
             f"{optimizer.name} made numbers that are not finite of a small mean update; a run would end at once."
@@ -138,27 +138,16 @@ def rehearse(optimizer: Checked, model: Vector) -> str:
     return hashlib.sha256("; ".join(sizes).encode()).hexdigest()[:16]
 
 
-class _Reached(NamedTuple):
-    """What a rehearsed step leaves."""
-
-    model: Vector
-    slots: Slots
-    scale: Vector | None = None
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all of it by name."""
-        scale = {} if self.scale is None else {"the scale": self.scale}
-        return {"the model": self.model, **self.slots, **scale}
+def _step(optimizer: Checked, before: Slots, done: int) -> Slots:
+    """Return model, state and scale after a step from those in `before`, by name; `done` steps were taken."""
+    state: Slots = {name: array for name, array in before.items() if name not in (_MODEL, _SCALE)}
+    release = (0.01 * (done + 1) * np.cos(np.arange(len(before[_MODEL])))).astype(np.float32)
+    model, state = optimizer.update(release, state, before[_MODEL], done / _REHEARSED)
+    scale = {_SCALE: optimizer.scale(state)} if optimizer.precondition else {}
+    return {_MODEL: model, **state, **scale}
 
 
-def _step(optimizer: Optimizer, before: _Reached, done: int) -> _Reached:
-    """Return what a step leaves, `done` of them being done."""
-    release = (0.01 * (done + 1) * np.cos(np.arange(len(before.model)))).astype(np.float32)
-    model, slots = optimizer.update(release, before.slots, before.model, done / _REHEARSED)
-    return _Reached(model, slots, optimizer.scale(slots) if optimizer.precondition else None)  # type: ignore[misc]
-
-
-def _take_again(fresh: Checked, walked: list[_Reached]) -> None:
+def _take_again(fresh: Checked, walked: list[Slots]) -> None:
     """Raise `SettingError` unless `fresh`, which has done nothing yet, takes each step of `walked` as it was taken.
 
     The last step comes first: a count or a generator outside the state then stands elsewhere than in a run without a stop.
@@ -169,7 +158,7 @@ def _take_again(fresh: Checked, walked: list[_Reached]) -> None:
     )
     for done in reversed(range(_REHEARSED)):
         try:
-            again, before = _step(fresh, walked[done], done).arrays(), walked[done + 1].arrays()
+            again, before = _step(fresh, walked[done], done), walked[done + 1]
         except RunStoppedError as error:
             raise SettingError(
                 f"{fresh.name} cannot continue from its own state as a resumed run does: {error} {advice}"

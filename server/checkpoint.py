@@ -37,7 +37,7 @@ from fedmf.normals import FORM as NORMALS
 from fedmf.npz import read_npz
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
-from server.copies import ELSEWHERE, Clients, Origin
+from server.copies import Clients, Origin
 from server.files import UNREADABLE, erase, packed, temporary_path, write_atomically
 from server.optimizer import Optimizer
 from server.record import FILE, Record, Tables
@@ -88,12 +88,6 @@ def read_secrets(folder: Path) -> Kept | None:
         return None
 
 
-def erase_secrets(folder: Path) -> None:
-    """Overwrite and remove the secrets in `folder`, also those that a crash left half-written."""
-    erase(folder / SECRETS)
-    erase(temporary_path(folder / SECRETS))
-
-
 @dataclass
 class Checkpoint:
     """The folder of one run. `configuration` is what must not change between its processes (key -> value).
@@ -110,7 +104,7 @@ class Checkpoint:
     configuration: Mapping[str, Any]
     mechanisms: Sequence[Factorization] = ()
     every: int = 16
-    clients: Clients = ELSEWHERE
+    clients: Clients = Clients()  # noqa: RUF009
     accept_copy: bool = False
     calculated: Mapping[str, float | None] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
@@ -189,9 +183,10 @@ class Checkpoint:
         self._save(state)
 
     def forget_secrets(self) -> None:
-        """Overwrite and remove the secrets: the run is over, also where a budget or a divergence ended it."""
+        """Overwrite and remove the secrets, also half-written ones: the run is over, also by its budget or a divergence."""
         self._origin = None
-        erase_secrets(self.folder)
+        erase(self.folder / SECRETS)
+        erase(temporary_path(self.folder / SECRETS))
 
     def close(self) -> None:
         """Close the database, which is one file then."""
@@ -274,7 +269,7 @@ class Checkpoint:
         self.record.save(state, about, self._tables(epoch))
 
     def _save_secrets(self, secrets: Secrets) -> None:
-        save_secrets(self.folder, secrets, self._fingerprint(secrets.epoch), self._known_origin())
+        save_secrets(self.folder, secrets, self.mechanisms[secrets.epoch].fingerprint, self._known_origin())
 
     def _kept(self) -> Kept:
         """Return the secrets saved last. Raises `RunDirectoryError` where they are lost."""
@@ -291,15 +286,11 @@ class Checkpoint:
         return self._origin
 
     def _tables(self, epoch: int) -> Tables:
-        """Return an epoch (0-based) with its tables as they are kept; none after the last epoch, or where none are known."""
+        """Return an epoch (0-based) with its tables as they are kept; none after the last epoch."""
         if epoch >= len(self.mechanisms):
             return epoch, b""
         own = self.mechanisms[epoch]
         return epoch, packed(family=np.array(own.family), tables=own.stream.tables)
-
-    def _fingerprint(self, epoch: int) -> str:
-        """Return the fingerprint of the factorization of `epoch`; empty where none are known."""
-        return self.mechanisms[epoch].fingerprint if self.mechanisms else ""
 
     def _replayed(
         self, plan: Plan, optimizer: Optimizer, *, is_over: bool = False, besides: Sequence[str] = ()
@@ -376,7 +367,7 @@ class Checkpoint:
                 "hold could not be continued. Let the version of fedmf that began the epoch finish it; the next epoch may "
                 "begin with this one."
             )
-        if kept.mechanism != self._fingerprint(epoch):
+        if kept.mechanism != self.mechanisms[epoch].fingerprint:
             raise RunDirectoryError(
                 f"{began} other tables of its mechanism, and {self.record.path} does not hold them; rows of two matrices in "
                 "one epoch would have a larger sensitivity than is accounted. Restore that file, or the version of fedmf and "

@@ -40,16 +40,8 @@ _KEPT_SECONDS = 365 * 24 * 3600
 class Clients:
     """The clients of a run: how many, and `digest(key)` of who they are, in order ("" where the server has no data)."""
 
-    count: int
-    digest: Callable[[SecretKey], str]
-
-
-def no_digest(key: SecretKey) -> str:
-    """Return no digest: the clients are elsewhere."""
-    return ""
-
-
-ELSEWHERE = Clients(0, no_digest)
+    count: int = 0
+    digest: Callable[[SecretKey], str] = lambda key: ""
 
 
 @dataclass(frozen=True)

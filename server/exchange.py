@@ -25,8 +25,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -234,30 +234,27 @@ def _nudge(grid: Grid, messages: Iterable[Message]) -> None:
     _begin("", lambda: grid.push_messages(queries))  # whether they arrive is of no interest
 
 
-_Outcome = tuple[Any, BaseException | None]  # what a call returned and what it raised
-
-
 class _Pull(NamedTuple):
     """A call about `question` in a thread of its own, which ends with the process at the latest, whatever it waits for."""
 
     question: str
     thread: threading.Thread
-    outcomes: SimpleQueue[_Outcome]
+    outcome: Future[Any]
 
 
 def _begin(question: str, call: Callable[[], object]) -> _Pull:
-    outcomes: SimpleQueue[_Outcome] = SimpleQueue()
-
-    thread = threading.Thread(target=lambda: outcomes.put(_outcome(call)), name=THREAD, daemon=True)
+    outcome: Future[Any] = Future()
+    thread = threading.Thread(target=_run, args=(call, outcome), name=THREAD, daemon=True)
     thread.start()
-    return _Pull(question, thread, outcomes)
+    return _Pull(question, thread, outcome)
 
 
-def _outcome(call: Callable[[], object]) -> _Outcome:
+def _run(call: Callable[[], object], outcome: Future[Any]) -> None:
     try:
-        return call(), None
+        outcome.set_result(call())
     except BaseException as error:  # Flower tells that a run was stopped by one that is no `Exception`
-        return [], error
+        outcome.set_exception(error)
+        del outcome  # in a cycle with the error's frames, their sockets would stay open
 
 
 class Pulls:
@@ -316,15 +313,12 @@ class Pulls:
         else:
             self.slow[node] = pull
             return []
-        try:
-            replies, error = (
-                pull.outcomes.get(timeout=patience) if patience > 0 else pull.outcomes.get_nowait()
-            )
-        except Empty:
+        wait([pull.outcome], max(0.0, patience))
+        if not pull.outcome.done():
             self.slow[node], self._waited[node] = pull, _ALLOWANCE
             return []
-        if error is not None or replies:  # no node can delay the SuperLink's answer that there is none
+        if (
+            pull.outcome.exception() or pull.outcome.result()
+        ):  # no node can delay the answer that there is none
             self._waited[node] = self._waited.get(node, 0.0) + time.monotonic() - begun
-        if error is not None:
-            raise error
-        return list(replies)
+        return list(pull.outcome.result())

@@ -5,7 +5,6 @@ import errno
 import fcntl
 import io
 import os
-import pwd
 import secrets
 import stat
 import time
@@ -152,22 +151,14 @@ def check_own_file(name: str, path: Path) -> None:
         where = "" if place == path else f" is below {place}, which"
         if entry.st_uid not in {0, os.geteuid()}:  # who can change what this process sees anyway
             raise SettingError(
-                f"{name} is {path}, which{where} belongs to {_account(entry.st_uid)}: the owner can change the file or replace "
-                f"it. It must belong to {_account(os.geteuid())}, as whom this runs, or to root."
+                f"{name} is {path}, which{where} belongs to user id {entry.st_uid}: the owner can change the file or replace "
+                f"it. It must belong to user id {os.geteuid()}, as whom this runs, or to root."
             )
         is_sticky = place != path and entry.st_mode & stat.S_ISVTX
         if entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky:
             raise SettingError(
                 f"{name} is {path}, which{where} others than its owner may write to. Run chmod go-w {place}."
             )
-
-
-def _account(number: int) -> str:
-    """Return the name of an account, its number where it has none."""
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"account {number}"
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ the SuperLink knows takes part, with as many clients as it says. A name is for p
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -83,20 +83,21 @@ class KnownNodes:
     """
 
     listed: tuple[KnownNode, ...] | None = None
-    _by_key: dict[str, KnownNode] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        by_key: dict[str, KnownNode] = {}
         names: set[str] = set()
-        for node in self.listed or ():
-            if (other := by_key.setdefault(node.key, node)) is not node:
+        for node in self:
+            if (other := self._by_key[node.key]) is not node:
                 raise SettingError(
-                    f"{other.name} and {node.name} have the same public key; a node has one name."
+                    f"{node.name} and {other.name} have the same public key; a node has one name."
                 )
             if node.name in names:
                 raise SettingError(f"two nodes are called {node.name}; each needs a name of its own.")
             names.add(node.name)
-        object.__setattr__(self, "_by_key", by_key)
+
+    @cached_property
+    def _by_key(self) -> dict[str, KnownNode]:
+        return {node.key: node for node in self}
 
     def __iter__(self) -> Iterator[KnownNode]:
         return iter(self.listed or ())

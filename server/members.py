@@ -378,7 +378,6 @@ class DeployedPopulation:
         if self._roster.epoch < 0 and self._path.exists():
             self._roster = _read(self._path)
             if self._roster.epoch == epoch:
-                self._log_changes()
                 self._tell_epoch(grid, "continues")
         if self._roster.epoch == epoch:
             return
@@ -397,7 +396,10 @@ class DeployedPopulation:
         self._roster = roster
 
     def _tell_epoch(self, grid: Grid, verb: str) -> None:
-        """Log who is in the epoch, by names, keys and the ids that Flower's commands know nodes by, and call `on_epoch`."""
+        """Log who is in the epoch, by names, keys and the ids that Flower's commands know nodes by, and call `on_epoch`.
+
+        Of an epoch that continues, also what the list of nodes has now otherwise than the roster, which decides until its end.
+        """
         roster, nodes, there = self._roster, self._attendance.nodes, connected(grid)
         log.info(
             "epoch %d %s with %d clients behind %d nodes",
@@ -411,29 +413,24 @@ class DeployedPopulation:
         ):
             found = f"its node id {there[key]}" if key in there else "and it is not connected now"
             log.info("node %s takes part with %d clients; its key is %s, %s", name, count, key, found)
-        self._on_epoch(roster)
-
-    def _log_changes(self) -> None:
-        """Log what the list of nodes now says otherwise than the roster of the epoch under way, by which the epoch ends."""
-        nodes, number = self._attendance.nodes, self._roster.epoch + 1
-        for key, count in sorted(self._roster.nodes.items()):
             if not nodes.admit(key):
                 log.warning(
                     "node %s is no longer in the list of nodes: its %d clients are silent until epoch %d ends, and out of "
                     "the next one",
                     key,
                     count,
-                    number,
+                    roster.epoch + 1,
                 )
             elif (agreed := nodes.agreed(key)) is not None and agreed < count:
                 log.warning(
                     "node %s counts for %d clients until epoch %d ends, as when it began; after that for %d, as the list of "
                     "nodes says now",
-                    nodes.called(key),
+                    name,
                     count,
-                    number,
+                    roster.epoch + 1,
                     agreed,
                 )
+        self._on_epoch(roster)
 
 
 def _read(path: Path) -> Roster:

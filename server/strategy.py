@@ -20,11 +20,10 @@ from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.wire import Turn, without_tags
-from server.aggregation import FixedPoint
 from server.cohort import Heard, Population, ReplyPolicy
 from server.exchange import exchange, model_record, payloads, with_scale
 from server.optimizer import Optimizer
-from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, make_release
+from server.state import FixedPoint, Release, Secrets, ServerState, apply_release, begin_epoch, make_release
 
 log = logging.getLogger(__name__)
 
@@ -40,18 +39,6 @@ OnReply = Callable[[str, object], None]
 # Called with the number of a round, the clients asked and those who answered, once replies are in and before anything
 # is released. An exception leaves the round unreleased: no privacy statement covers one that private data decide.
 OnHeard = Callable[[int, Sequence[str], Sequence[str]], None]
-
-
-def no_commit(release: Release) -> None:
-    """Write a release nowhere: for runs that need not survive this process."""
-
-
-def ignore_reply(client: str, data: object) -> None:
-    """Ignore what a client sent, as every run without unprotected metrics must."""
-
-
-def go_on(number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
-    """Let a round be released whoever answered, as every run must that its statement covers whole."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +61,8 @@ class Asked:
 class FedMF(Strategy):
     """Federated averaging under a streaming matrix mechanism with restart, over secretly masked updates.
 
-    `commit` puts a release where it survives a crash, before any client or caller can see it: an `Exception`
-    there leaves the round unreleased; after an interrupt there this strategy asks and releases no more. `state`
+    `commit` puts a release where it survives a crash, before any client or caller can see it (by default nowhere, for a run
+    that need not survive this process): an `Exception` there leaves the round unreleased; after an interrupt there this strategy asks and releases no more. `state`
     is the only value that changes between rounds. The messages of the round under way are kept to match replies
     to clients. `fixed_digest` is `Trainer.fixed_digest` of a model that trains in part: a client whose own frozen part
     is another does not train. Raises `SettingError` for a reply policy that no cohort of the plan can meet.
@@ -89,10 +76,10 @@ class FedMF(Strategy):
         state: ServerState,
         *,
         replies: ReplyPolicy | None = None,
-        commit: Callable[[Release], None] = no_commit,
+        commit: Callable[[Release], None] = lambda release: None,
         on_release: Sequence[OnRelease] = (),
-        on_reply: OnReply = ignore_reply,
-        on_heard: OnHeard = go_on,
+        on_reply: OnReply | None = None,
+        on_heard: OnHeard = lambda number, asked, answered: None,
         tasks_per_message: int = 1,
         fixed_digest: str = "",
     ) -> None:
@@ -319,7 +306,8 @@ class FedMF(Strategy):
             if heard is Heard.ZEROS:
                 values = [None] * len(values)
             for client, kept, data in zip(asked.clients, self._masks(asked.mask_keys), values, strict=True):
-                self._on_reply(client, data)
+                if self._on_reply is not None:
+                    self._on_reply(client, data)
                 grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)
         return grid.value(total, donate=True), answered
@@ -352,21 +340,13 @@ def make_server_app(
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        wait_for_nodes(grid, min_nodes, node_timeout)
+        deadline = time.monotonic() + node_timeout
+        while (connected := len(list(grid.get_node_ids()))) < min_nodes:
+            if time.monotonic() > deadline:
+                raise ParticipationError(
+                    f"{connected} nodes were connected after {node_timeout:g} seconds; {min_nodes} are needed."
+                )
+            time.sleep(0.1)
         make_strategy(context).start(grid, timeout=round_timeout)
 
     return app
-
-
-def wait_for_nodes(grid: Grid, count: int, timeout: float) -> None:
-    """Return when `count` nodes are connected.
-
-    Raises `ParticipationError` after `timeout` seconds without them.
-    """
-    deadline = time.monotonic() + timeout
-    while (connected := len(list(grid.get_node_ids()))) < count:
-        if time.monotonic() > deadline:
-            raise ParticipationError(
-                f"{connected} nodes were connected after {timeout:g} seconds; {count} are needed."
-            )
-        time.sleep(0.1)

@@ -75,4 +75,4 @@ def same(one, other):
     for name in one.slots:
         np.testing.assert_array_equal(one.slots[name], other.slots[name], strict=True)
     np.testing.assert_array_equal(one.scale, other.scale)
-    assert (one.round, one.ledger, one.register) == (other.round, other.ledger, other.register)
+    assert (one.round, one.ledger, one.register.spent) == (other.round, other.ledger, other.register.spent)

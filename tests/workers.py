@@ -45,6 +45,11 @@ def fields_of(message):
     return [{**task, wire.CLIENT: client, wire.MASK_KEY: key} for client, key in asked]
 
 
+def kept_by(fields):
+    """How many coordinates a client of `PLAN` sends."""
+    return len(wire.coordinates(SecretKey(bytes(fields[wire.MASK_KEY])), 64, 0.5))
+
+
 def honest(fields, message, update=UPDATE, plan=PLAN):
     kept = privatize(update, plan.client_plan, SecretKey(bytes(fields[wire.MASK_KEY])))
     return replying(message, tagged(fields, message, wire.to_bytes(kept.values)))

@@ -19,8 +19,7 @@ from fedmf.mechanisms.arrays import Float64
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey, gaussian_row
 from fedmf.updates import wire
-from server.aggregation import FixedPoint
-from server.state import ServerState, make_release
+from server.state import FixedPoint, ServerState, make_release
 from server.strategy import FedMF
 
 

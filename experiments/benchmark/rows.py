@@ -41,11 +41,10 @@ from fedmf.updates import wire
 from fedmf.updates.masks import kept_coordinates
 from fedmf.updates.rotation import hadamard
 from fedmf.updates.vectors import Vector
-from server.aggregation import FixedPoint
 from server.cohort import SimulatedPopulation
 from server.exchange import tasks_per_message
 from server.optimizer import Sgd
-from server.state import first_state
+from server.state import FixedPoint, first_state
 from server.strategy import FedMF
 
 ROUNDS = 1024  # in an epoch: what decides the buffers of the noise stream

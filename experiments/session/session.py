@@ -42,11 +42,11 @@ from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from server.checkpoint import LOCK, Checkpoint
 from server.cohort import Population, SimulatedPopulation, UnreadyNodes
-from server.copies import Clients, no_digest
+from server.copies import Clients
 from server.exchange import tasks_per_message
 from server.files import locked
 from server.state import Release, ServerState, first_state
-from server.strategy import FedMF, ignore_reply, make_server_app
+from server.strategy import FedMF, make_server_app
 
 
 @contextlib.contextmanager
@@ -90,7 +90,7 @@ class Session:
         directory: RunDirectory,
         experiment: Experiment,
         *,
-        identify: Callable[[SecretKey], str] = no_digest,
+        identify: Callable[[SecretKey], str] = lambda key: "",
         job: str = "",
         bundle: str | None = None,
     ) -> None:
@@ -176,7 +176,7 @@ class Session:
                 commit=stopping_on_disk_errors()(self._checkpoint.commit),
                 on_release=[self._on_release],
                 on_heard=self._on_heard,
-                on_reply=self._recorder.on_reply if settings.run.unprotected_metrics else ignore_reply,
+                on_reply=self._recorder.on_reply if settings.run.unprotected_metrics else None,
                 tasks_per_message=tasks_per_message,
                 fixed_digest=self._experiment.fixed_digest,
             )

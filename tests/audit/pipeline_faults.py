@@ -14,10 +14,17 @@ from experiments.audit.sabotage import UNCLIPPED, patched
 from experiments.audit.scene import EXAMPLES, Named, Run, name_of, number_of
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from server.aggregation import UNCLIPPED_BOUND, FixedPoint
 from server.checkpoint import Checkpoint
 from server.record import Record
-from server.state import Register, Secrets, apply_release, begin_epoch, make_release
+from server.state import (
+    UNCLIPPED_BOUND,
+    FixedPoint,
+    Register,
+    Secrets,
+    apply_release,
+    begin_epoch,
+    make_release,
+)
 from server.strategy import FedMF
 
 FAVOURED = name_of(7)

@@ -26,10 +26,9 @@ from experiments.settings.experiment import Experiment, build_client_plan, build
 from fedmf.updates import wire
 from fedmf.updates.wire import TAG_BYTES
 from runs import model
-from server.aggregation import FixedPoint
 from server.cohort import node_of
 from server.exchange import model_record, payloads, with_scale
-from server.state import Secrets, apply_release, begin_epoch, first_state, make_release
+from server.state import FixedPoint, Secrets, apply_release, begin_epoch, first_state, make_release
 
 
 @dataclass

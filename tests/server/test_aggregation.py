@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from fedmf.updates import wire
 from fedmf.updates.wire import Bounds
-from server.aggregation import UNCLIPPED_BOUND, FixedPoint
+from server.state import UNCLIPPED_BOUND, FixedPoint
 from without_numba import both_forms
 
 BOUNDS = [

@@ -211,9 +211,10 @@ def test_secrets_that_are_lost_or_ahead_of_the_record_stop_the_run(tmp_path):
     (older.folder / SECRETS).write_bytes((checkpoint.folder / SECRETS).read_bytes())
     with pytest.raises(ReleaseOrderError, match="ahead of the 1 released"):
         older.restore(PLAN, SGD)
-    (checkpoint.folder / SECRETS).unlink()
-    with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
-        checkpoint.restore(PLAN, SGD)
+    for spoil in (lambda path: path.write_bytes(bytes(path.stat().st_size)), lambda path: path.unlink()):
+        spoil(checkpoint.folder / SECRETS)
+        with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
+            checkpoint.restore(PLAN, SGD)
 
 
 def test_a_run_that_its_budget_ended_is_restored_without_its_secrets(tmp_path):
@@ -401,13 +402,8 @@ def test_kept_tables_that_are_not_those_of_the_epoch_are_never_used(tmp_path, sp
     assert "continues with" not in caplog.text
 
 
-def test_kept_tables_of_another_family_are_not_taken_and_where_none_are_known_none_are_kept(tmp_path):
+def test_kept_tables_of_another_family_are_not_taken(tmp_path):
     """Both are made from one row of coefficients."""
     plan, other = small_plan(family="sqrt_toeplitz"), small_plan(family="banded_toeplitz")
     checkpoint, _ = begun(other, tmp_path / "c")
     assert checkpoint.with_kept_tables(plan) is plan
-    (tmp_path / "d").mkdir()
-    without = Checkpoint(tmp_path / "d", SETTINGS)
-    without.begin(first_state(plan, np.zeros(50, "f4"), KEY))
-    assert without.record.tables()[1] == b""
-    same(without.restore(plan, SGD)[0], first_state(plan, np.zeros(50, "f4"), KEY))

@@ -154,20 +154,20 @@ def test_the_place_of_a_directory_is_its_own_however_it_is_written(tmp_path):
 
 
 def test_a_machine_is_told_by_its_id_or_by_its_name_and_neither_is_shown(tmp_path, monkeypatch):
-    file, found = tmp_path / "machine-id", []
-    monkeypatch.setattr(copies, "_MACHINE_ID", file)
-    for known in (None, "", "0123456789abcdef\n", "0123456789abcdee\n"):
-        if known is not None:
-            file.write_text(known)
-        for name in ("one", "two"):
-            monkeypatch.setattr("platform.node", lambda name=name: name)
-            found.append(copies.machine_digest())
-            assert name not in found[-1]
-            assert not known or known.strip() not in found[-1]
-    assert found[:2] == found[2:4]
-    assert len({*found}) == 4
-    assert found[4:] == [found[4]] * 2 + [found[6]] * 2
-    assert {len(digest) for digest in found} == {32}
+    def digest(known, name):
+        (tmp_path / "machine-id").write_text(known)
+        monkeypatch.setattr(copies, "_MACHINE_ID", tmp_path / ("machine-id" if known else "missing"))
+        monkeypatch.setattr("platform.node", lambda: name)
+        return copies.machine_digest()
+
+    found = {
+        known: [digest(known, name) for name in ("one", "two")] for known in ("", "0123abcd\n", "0123abce\n")
+    }
+    assert [len({*digests}) for digests in found.values()] == [2, 1, 1]
+    assert len({one for digests in found.values() for one in digests}) == 4
+    assert not any(
+        said in one for digests in found.values() for one in digests for said in ("one", "two", "0123abc")
+    )
 
 
 def test_what_a_run_notes_is_read_again_without_its_key_and_is_its_own(tmp_path):

@@ -207,7 +207,7 @@ def test_a_file_that_other_accounts_can_change_is_refused_by_its_mode_and_that_o
 def test_a_file_of_another_account_is_refused_and_one_of_root_is_not(kept, monkeypatch):
     for path in (kept, kept.parent):
         os.chown(path, 12345, -1)
-        with pytest.raises(SettingError, match=r"belongs to account 12345"):
+        with pytest.raises(SettingError, match=r"belongs to user id 12345"):
             check_own_file("nodes", kept)
         with monkeypatch.context() as patched:
             patched.setattr(files.os, "geteuid", lambda: 12345)  # read by its owner, below folders of root

@@ -73,34 +73,18 @@ def test_an_adaptive_optimizer_is_algorithm_2(name, optimizer):
     }  # fmt: skip
 
 
-def test_the_steps_of_yogi_worked_by_hand():
-    """A square above v adds its share to v, one below takes its share away, an equal one changes nothing."""
-    optimizer = Yogi(1.0, tau=1.0, beta2=0.5)
-    seen = []
-    for mean in (3.0, 0.5, 1.0):
-        start = np.zeros(1, "f4")
-        _, slots = optimizer.update(np.full(1, mean, "f4"), optimizer.init(start), start)
-        seen.append(float(slots["v"][0]))
-    assert seen == [1 + 4.5, 1 - 0.125, 1.0]
-
-
-def test_adagrad_without_momentum_is_that_of_torch_on_the_negative_mean():
-    tau = 0.01
+@pytest.mark.parametrize(
+    ("ours", "theirs", "settings"),
+    [
+        (Sgd(0.1, 0.8), torch.optim.SGD, {"momentum": 0.8}),
+        (Sgd(0.1, 0.8, nesterov=True), torch.optim.SGD, {"momentum": 0.8, "nesterov": True}),
+        (Adagrad(0.1, tau=0.01), torch.optim.Adagrad, {"initial_accumulator_value": 0.01**2, "eps": 0.01}),
+    ],
+)
+def test_sgd_and_adagrad_are_those_of_torch_on_the_negative_mean(ours, theirs, settings):
     weights = torch.nn.Parameter(torch.from_numpy(START.copy()))
-    reference = torch.optim.Adagrad([weights], lr=0.1, initial_accumulator_value=tau**2, eps=tau)
-    ours, _ = run(Adagrad(0.1, tau=tau))
-    for mean, model in zip(MEANS, ours, strict=True):
-        weights.grad = -torch.from_numpy(mean)
-        reference.step()
-        np.testing.assert_allclose(model, weights.detach().numpy(), rtol=2e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_sgd_is_that_of_torch_on_the_negative_mean(nesterov):
-    weights = torch.nn.Parameter(torch.from_numpy(START.copy()))
-    reference = torch.optim.SGD([weights], lr=0.1, momentum=0.8, nesterov=nesterov)
-    ours, _ = run(Sgd(0.1, 0.8, nesterov=nesterov))
-    for mean, model in zip(MEANS, ours, strict=True):
+    reference = theirs([weights], lr=0.1, **settings)
+    for mean, model in zip(MEANS, run(ours)[0], strict=True):
         weights.grad = -torch.from_numpy(mean)
         reference.step()
         np.testing.assert_allclose(model, weights.detach().numpy(), rtol=2e-5, atol=1e-6)

@@ -143,14 +143,6 @@ def test_a_run_without_secrets_is_finished_wherever_it_is(tmp_path, state_folder
         assert not (one.folder / SECRETS).exists()
 
 
-def test_a_run_without_secrets_that_has_rounds_left_does_not_continue(tmp_path):
-    checkpoint, _ = begin(tmp_path / "r", 5)
-    path = checkpoint.folder / SECRETS
-    path.write_bytes(bytes(path.stat().st_size))
-    with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
-        resume(checkpoint)
-
-
 def test_a_lost_database_is_an_older_state_and_not_a_new_run(tmp_path):
     checkpoint, state = begin(tmp_path / "r")
     checkpoint.refuse_copy()  # nothing was released

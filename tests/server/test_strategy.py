@@ -22,15 +22,10 @@ from plans import KEY, random_vector, small_plan
 from server.cohort import ReplyPolicy, cohort_indices
 from server.exchange import model_record, payloads
 from tasks import joint
-from workers import PLAN, UPDATE, Answering, honest, replying, run, strategy_with, tagged
+from workers import PLAN, UPDATE, Answering, honest, kept_by, replying, run, strategy_with, tagged
 
 NOISY = small_plan(noise_multiplier=1.0)
 FIRST = str(cohort_indices(PLAN, 1)[0])
-
-
-def kept_by(fields):
-    """How many coordinates a client sends."""
-    return len(wire.coordinates(SecretKey(bytes(fields[wire.MASK_KEY])), 64, 0.5))
 
 
 # tasks
@@ -114,7 +109,7 @@ def test_errors_and_malformed_replies_count_as_zero_vectors(name):
         strategy, _ = run(answer, on_release=[lambda state, release: releases.append(release)])
         states[kind] = strategy.state
     np.testing.assert_array_equal(states["worthless"].model, states["zero"].model)
-    assert states["worthless"].register == states["zero"].register
+    assert states["worthless"].register.spent == states["zero"].register.spent
     assert FIRST in states["worthless"].register.spent
     assert [len(release.answered) for release in releases] == [3, 3]
     policy = ReplyPolicy(min_replies=3)  # silence is what a policy may count; an error may depend on data
@@ -147,14 +142,6 @@ def test_duplicates_and_replies_to_other_questions_are_dropped_also_where_they_a
     np.testing.assert_array_equal(strategy.state.model, once.state.model)
 
 
-def test_hostile_values_move_the_sum_by_no_more_than_the_bound():
-    def hostile(fields, message):
-        return replying(message, tagged(fields, message, np.full(kept_by(fields), 3e38, "<f4").tobytes()))
-
-    moved = np.linalg.norm(run(hostile)[0].state.model) * PLAN.denominator
-    assert moved <= 3 * PLAN.bounds.radius * (1 + 1e-5)
-
-
 def test_replies_are_added_in_float64_until_the_noise_is_on():
     """What is released is the exact sum of the replies and the noise, rounded once."""
     plan = small_plan(dimension=4096, keep_probability=1, rotation="identity", noise_multiplier=0.02)
@@ -170,15 +157,6 @@ def test_replies_are_added_in_float64_until_the_noise_is_on():
     assert len(worker.seen) == 3
     assert np.mean(released[0].noisy_sum == once) > 0.999
     assert np.mean(released[0].noisy_sum == twice) < 0.95
-
-
-def test_values_at_the_smallest_bounds_are_not_lost_in_the_sum():
-    plan = small_plan(
-        noise_multiplier=0, keep_probability=1, rotation="identity", l2_norm=1e-18, linf_norm=1e-18
-    )
-    update = random_vector(50, 1e-18 * (1 - 1e-4))
-    strategy, _ = run(lambda f, m: honest(f, m, update, plan), plan)
-    np.testing.assert_allclose(strategy.state.model, update, rtol=1e-6, atol=1e-28)
 
 
 def test_a_listener_to_replies_hears_each_client_with_what_it_sent():
