@@ -2,16 +2,14 @@
 
     python tests/big_data.py leaf FOLDER              805,263 images of 3,550 writers in LEAF's JSON (5 GB)
     python tests/big_data.py npy FOLDER --rows 3300000   3.3 million float32 images of 3,550 users as .npy files (10 GB)
-    python tests/big_data.py hub FOLDER               814,277 pictures in parquet files as on the hub
     python tests/big_data.py lists FOLDER             805,263 pictures of 3,550 users in parquet, as lists of pixels
 
 Each writes the files unless the folder is there, loads them in a process of its own, and prints seconds and peak memory: what the
 process held alone, and with what it had mapped of files, which is shared and which the system takes back when it needs
-room. Large files of leaf and hub are to be imported: `python -m experiments.data import FOLDER OUT`, then `big_data.py hub OUT`.
+room. Large files of leaf are to be imported: `python -m experiments.data import FOLDER OUT`, then `big_data.py leaf OUT`.
 """
 
 import argparse
-import io
 import json
 import os
 import subprocess
@@ -69,36 +67,6 @@ def npy(folder, rows, users=WRITERS):
     np.save(folder / "user.npy", rng.integers(0, users, rows))
 
 
-def hub(folder, images=814277, writers=3597):
-    """Write the parquet files of flwrlabs/femnist."""
-    import pyarrow
-    import pyarrow.parquet
-
-    rng = np.random.default_rng(0)
-    folder.mkdir(parents=True)
-    struct = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
-    schema = pyarrow.schema([("image", struct), ("writer_id", "string"), ("character", pyarrow.int64())])
-    with pyarrow.parquet.ParquetWriter(folder / "train.parquet", schema) as file:
-        for start in range(0, images, 5000):
-            rows = range(start, min(images, start + 5000))
-            column = as_png(len(rows), rng)
-            names = [f"f{row * writers // images:04d}" for row in rows]
-            table = {"image": column, "writer_id": names, "character": rng.integers(0, 62, len(rows))}
-            file.write_table(pyarrow.table(table, schema))
-
-
-def as_png(count, rng):
-    """Return so many made-up pictures as the values of an image column."""
-    from PIL import Image
-
-    column = []
-    for picture in pictures(count, rng):
-        data = io.BytesIO()
-        Image.fromarray(picture.reshape(28, 28)).save(data, "png")
-        column.append({"bytes": data.getvalue(), "path": None})
-    return column
-
-
 def lists(folder, images=IMAGES, users=WRITERS):
     """Write a parquet file of one's own with pictures as lists of pixels."""
     import pyarrow
@@ -153,18 +121,9 @@ def measure(name, path):
     assert len(dataset.test.x[:100]) > 0
     ended.set()
     watcher.join()
-    print(
-        json.dumps(
-            {
-                "seconds": round(seconds, 1),
-                "clients": len(dataset.clients),
-                "test": len(dataset.test),
-                "alone_mb": round(peak / 1e6),
-                "before_mb": round(before / 1e6),
-                "with_maps_mb": round(memory("VmHWM") / 1e6),
-            }
-        )
-    )
+    took = {"seconds": round(seconds, 1), "clients": len(dataset.clients), "test": len(dataset.test)}
+    held = {"alone_mb": peak, "before_mb": before, "with_maps_mb": memory("VmHWM")}
+    print(json.dumps(took | {name: round(size / 1e6) for name, size in held.items()}))
 
 
 def measured(name, path):
@@ -181,7 +140,6 @@ def measured(name, path):
 WRITES = {
     "leaf": ("femnist", leaf),
     "npy": ("by_user_npz", npy),
-    "hub": ("femnist", hub),
     "lists": ("by_user_parquet", lists),
 }
 SETTINGS = {"by_user_parquet": {"image": "image"}}

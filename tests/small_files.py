@@ -11,23 +11,22 @@ import json
 import sqlite3
 
 import datasets
-import h5py
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 from PIL import Image
 
-from published import serialise
+from published import serialise, write_hdf5
 
 USERS = ("ann", "bob", "cat")
 ROWS = 6  # of each user
 LINE = ("to be or not to be that is the question " * 3)[:80]
 # Every name that a split of TFF's femnist has had in a sqlite file.
 SPLITS = {
-    "femnist": {"train": ("train", "all_train", "digits_only_train"), "test": ("test", "all_test", "digits_only_test")},
-    "shakespeare": {"train": ("train",), "test": ("test",)},
-    "stackoverflow": {"train": ("train",), "test": ("test", "heldout")},
-}  # fmt: skip
+    "femnist": ("train", "all_train", "digits_only_train", "test", "all_test", "digits_only_test"),
+    "shakespeare": ("train", "test"),
+    "stackoverflow": ("train", "test", "heldout"),
+}
 FILES = {"femnist": "fed_emnist", "shakespeare": "shakespeare", "stackoverflow": "stackoverflow"}
 
 
@@ -47,11 +46,9 @@ def columns(name, user=0, rows=ROWS):
 def hdf5(folder, name):
     """Write TFF's HDF5 files, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for split in ("train", "test", *(("held_out",) if name == "stackoverflow" else ())):
-        with h5py.File(folder / f"{FILES[name]}_{split}.h5", "w") as file:
-            for number, user in enumerate(USERS):
-                for column, values in columns(name, number).items():
-                    file[f"examples/{user}/{column}"] = values
+    users = {user: columns(name, number) for number, user in enumerate(USERS)}
+    splits = ("train", "test", *(("held_out",) if name == "stackoverflow" else ()))
+    write_hdf5(folder, {f"{FILES[name]}_{split}": users for split in splits})
     return folder
 
 
@@ -60,7 +57,7 @@ def sqlite(path, name):
     file = sqlite3.connect(path)
     file.execute("CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)")
     file.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
-    for split in (split for names in SPLITS[name].values() for split in names):
+    for split in SPLITS[name]:
         for number, user in enumerate(USERS):
             held = columns(name, number)
             file.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (user, split, ROWS))

@@ -346,11 +346,7 @@ def numbers(values: Any, kinds: str, shape: tuple[int, ...] = ()) -> np.ndarray:
     """Return values [n] as numbers [n, *shape] of one of numpy's `kinds`; raise `DataError` for one that is not."""
     with reading("It", f"{prod(shape)} numbers"):  # numpy's own view of lists of many lengths and types
         array = np.asarray(values)
-    # numpy takes true for 1 among other numbers
-    has_truths = isinstance(values, list) and any(
-        bool in set(map(type, value if isinstance(value, list) else [value])) for value in values
-    )
-    if array.dtype.kind not in kinds or array.size != len(values) * prod(shape) or has_truths:
+    if array.dtype.kind not in kinds or array.size != len(values) * prod(shape):
         raise DataError(f"It must hold {prod(shape)} {'pixels' if shape else 'whole number as its label'}.")
     return array.reshape(-1, *shape)
 

@@ -389,12 +389,9 @@ def load_partitioned(
         uncovered = shared_users(users[train_rows], users[test_rows])
     elif "partition_by" in _takes(kind):
         uncovered = (DEALT_BY_LABEL,)
-    settings = {"alpha": alpha, "num_shards_per_partition": shards}
-    settings = {key: value for key, value in settings.items() if key in _takes(kind)} | dict(
-        partitioner_settings or {}
-    )
+    usual = {"alpha": alpha, "num_shards_per_partition": shards}
     trained = y[train_rows], None if users is None else users[train_rows]
-    parts = deal(partitioner, clients, settings, partition_seed, *trained)
+    parts = deal(partitioner, clients, partitioner_settings or {}, partition_seed, *trained, usual)
     bounds = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     return Dataset(
         name="partitioned",
@@ -423,10 +420,12 @@ def deal(
     seed: int,
     labels: np.ndarray,
     users: np.ndarray | None,
+    usual: Mapping[str, Any] = {},
 ) -> list[np.ndarray]:
     """Return the rows of each client that got any from the partitioner `name`, sorted; no row is dealt twice.
 
-    `labels` [rows] and `users` [rows] are what partitioners look at; `settings` are arguments of its class, `seed` is public.
+    `labels` [rows] and `users` [rows] are what partitioners look at; `settings` are arguments of its class, `usual`
+    others that it is given where it takes them, `seed` is public.
     Rows that a partitioner leaves out are counted in a warning. Raises `SettingError` for settings with which the rows
     cannot be dealt.
     """
@@ -444,15 +443,19 @@ def deal(
         table["user"] = users[order]
     held = need("datasets", "Partitioning").Dataset.from_dict(table)
     by = "user" if kind == OF_USERS else "label"
-    given = DEFAULTS | {"num_partitions": clients, "partition_by": by, "seed": seed, "shuffle": False}
+    given = {**DEFAULTS, **usual} | {
+        "num_partitions": clients,
+        "partition_by": by,
+        "seed": seed,
+        "shuffle": False,
+    }
     given = {key: value for key, value in given.items() if key in takes} | dict(settings)
     if "distribution_array" in given:
         given["distribution_array"] = np.array(given["distribution_array"])
     try:
         with warnings.catch_warnings():
             # datasets 4.8 sorts with an option that pyarrow 25 deprecates; rows left out are counted below
-            warnings.simplefilter("ignore", FutureWarning)
-            warnings.simplefilter("ignore", UserWarning)
+            warnings.simplefilter("ignore")
             maker = getattr(need("flwr_datasets.partitioner", f"partitioner={name}"), kind)(**given)
             maker.dataset = held
             parts = [maker.load_partition(number)["row"] for number in range(maker.num_partitions)]

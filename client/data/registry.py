@@ -178,12 +178,11 @@ def load(
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
     if public is None:
         check_examples(dataset.test, f"the test set of dataset {dataset.name}")
-        check_counted(dataset)
     dataset = limited(dataset, public, path=path, is_own=is_own, **limits)
     if held_out is not None:
         dataset = hold_out(dataset, held_out, held_out_use, max_test_examples)
-        if public is None:
-            check_counted(dataset)
+    if public is None:
+        check_counted(dataset)
     return dataset
 
 

@@ -35,11 +35,6 @@ class Rows(ABC):
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the rows with these numbers, as an array [len(rows), ...]."""
 
-    @property
-    def ndim(self) -> int:
-        """Return the number of axes."""
-        return len(self.shape)
-
     def __len__(self) -> int:
         """Return the number of rows."""
         return self.shape[0]

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from client.data.benchmark import Benchmark, Converted, Split, Texts, no_texts, texts
+from client.data.benchmark import Benchmark, Converted, Split, no_texts, texts
 from client.data.clients import ArrayClients, Fingerprint
 from client.data.dataset import NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens
 from client.data.own import SPLIT_SEED
@@ -134,19 +134,13 @@ class Sentences(Rows):
         """Return the shape of all."""
         return len(self.split.y), self.length
 
-    @property
-    def texts(self) -> Texts:
-        """The sentences."""
-        texts: Texts = self.split.x
-        return texts
-
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the windows of the sentences `rows`."""
         unreadable = np.array([UNREADABLE], dtype=np.int32)
         encoded = [
             unreadable
             if self.split.y[row] == UNREADABLE
-            else self.vocabulary.encode(self.texts[row].decode().split())
+            else self.vocabulary.encode(self.split.x[row].decode().split())
             for row in rows.tolist()
         ]
         return as_tokens(windows(encoded, self.length, truncate=True)[int(self.asks)])
@@ -160,7 +154,7 @@ class SentenceClients(ArrayClients):
         assert isinstance(self.x, Sentences)
         sizes, rows = self.owned(numbers)
         fingerprint.array(sizes)
-        ends = self.x.texts.ends
+        ends = self.x.split.x.ends
         for start in range(0, len(rows), _AT_ONCE):
             some = rows[start : start + _AT_ONCE]
             fingerprint.array(ends[some] - np.where(some > 0, ends[some - 1], 0))

@@ -511,27 +511,29 @@ def read_images(folder: Path, columns: Columns, settings: OwnSettings) -> Table:
     settings.refuse("there is no table, and folders say it", "file", "user", "label", "split")
     found = []
     for file in sorted(file for depth in range(1, 5) for file in folder.glob("/".join("*" * depth))):
-        place = file.relative_to(folder)
-        if (
-            (file.is_dir() and len(place.parts) < 4)
-            or place.name.lower() in _OF_SYSTEMS
-            or any(part[0] == "." for part in place.parts)
-        ):
+        place = file.relative_to(folder).parts
+        if any(part[0] == "." or part.lower() in _OF_SYSTEMS for part in place):
             continue
-        if file.suffix.lower() not in KINDS or len(place.parts) not in (3, 4):
+        if file.suffix.lower() in KINDS and len(place) > 2:
+            found.append(place)
+        elif not file.is_dir() or len(place) == 4:
             raise DataError(f"{file} is no picture at USER/LABEL/FILE; a picture ends in {', '.join(KINDS)}.")
-        found.append((str(place), place.parts[-3], place.parts[-2], place.parts[0] * (len(place.parts) == 4)))
     if not found:
         raise DataError(f"{folder} holds no pictures; they must lie at {folder}/USER/LABEL/FILE.")
-    splits = {split for *_, split in found}
-    if splits not in ({""}, {*SPLITS}):
+    splits = [place[0] if len(place) == 4 else "" for place in found]
+    if {*splits} not in ({""}, {*SPLITS}):
         raise DataError(
             f"{folder} holds pictures at USER/LABEL/FILE and below other folders than train and test."
         )
-    *names, split = map(list, zip(*found, strict=True))
     with reading(folder, "pictures in folders whose names are UTF-8"):
-        held = pa.table(dict(zip(("file_name", "user", "label"), names, strict=True)))
-    test = np.array(split) == "test" if splits == {*SPLITS} else None
+        held = pa.table(
+            {
+                "file_name": ["/".join(place) for place in found],
+                "user": [place[-3] for place in found],
+                "label": [place[-2] for place in found],
+            }
+        )
+    test = None if "" in splits else np.array(splits) == "test"
     return Table(folder, held, held.column_names, test, typed=False, folder=folder)
 
 

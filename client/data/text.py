@@ -285,12 +285,8 @@ def load_lines(name: str, path: Path, settings: OwnSettings, public: Public | No
     characters are kept as they are. A line whose text is no text, which is one user's value, is logged.
     """
     level = text_level(settings)
-    with reading(path, "lines of UTF-8 text"):
-        if not path.is_file():
-            problem = "is a folder" if path.is_dir() else "does not exist"
-            raise DataError(f"The data file {path} {problem}; path must name a file of JSON lines.")
-        with open_text(path) as file:
-            lines = [(number, line) for number, line in enumerate(file, start=1) if line.strip()]
+    with reading(path, "lines of UTF-8 text"), open_text(path) as file:
+        lines = [(number, line) for number, line in enumerate(file, start=1) if line.strip()]
     if not lines:
         raise DataError(f"{path} is empty; it must hold one JSON object on each line.")
     records = [_record(path, number, line) for number, line in lines]

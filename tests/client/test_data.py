@@ -119,20 +119,6 @@ def test_clients_behave_like_a_sequence_and_examples_have_one_length() -> None:
         Examples(np.zeros((2, 1), np.float32), np.zeros(3, np.int64))
 
 
-def test_a_tilde_is_the_home_folder_for_a_loader_of_ones_own_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    save(tmp_path, **arrays())
-    assert len(load("by_user_npz", path="~/data.npz").clients) == 4
-    (tmp_path / "tilde_loader.py").write_text(
-        "from pathlib import Path\nfrom client.data import Dataset, load as built\n"
-        "def load(path: str) -> Dataset:\n    assert Path(path).is_file()\n    return built('digits')\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert load("tilde_loader:load", path="~/data.npz").name == "digits"
-
-
 # Which examples of a user are the test set, where the file does not say it.
 
 

@@ -5,7 +5,6 @@ download.py, emnist.py, shakespeare.py, stackoverflow.py). What `fedmf data impo
 """
 
 import io
-import pickle
 import sqlite3
 import sys
 from pathlib import Path
@@ -25,31 +24,6 @@ from fedmf.errors import DataError, SettingError
 from published import handwriting, named, serialise, write_hdf5, write_sqlite
 
 # What the files hold.
-
-
-@pytest.mark.parametrize("form", ["hdf5", "sqlite"])
-def test_femnist_of_tff_has_ink_as_one_and_its_clients_survive_pickling(tmp_path: Path, form: str) -> None:
-    data = handwriting()
-    if form == "hdf5":
-        path = write_hdf5(tmp_path, named(data, "fed_emnist_train", "fed_emnist_test"))
-    else:
-        path = write_sqlite(tmp_path / "emnist_all.sqlite", named(data, "all_train", "all_test"))
-    dataset = load("femnist", path=path)
-    assert (len(dataset.clients), len(dataset.test), dataset.input_shape, dataset.classes) == (
-        3, 9, (28, 28), 62,
-    )  # fmt: skip
-    copies = pickle.loads(pickle.dumps(dataset.clients))
-    for client, copy, columns in zip(dataset.clients, copies, data["train"].values(), strict=True):
-        assert client.x.dtype == np.float32
-        np.testing.assert_allclose(client.x, 1 - columns["pixels"], atol=1e-6)
-        np.testing.assert_array_equal(client.x, copy.x)
-        assert client.y.tolist() == columns["label"].tolist()
-    tested = {tuple(image.ravel().round(3)) for image in dataset.test.x}
-    expected = {
-        tuple(np.round(1 - image.ravel(), 3)) for user in data["test"].values() for image in user["pixels"]
-    }
-    assert tested == expected
-    assert "not the writer" in load("femnist", path=path, examples_per_client=2).unit
 
 
 def test_the_hubs_pictures_are_bit_for_bit_those_of_the_files(

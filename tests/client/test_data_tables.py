@@ -364,25 +364,6 @@ def test_a_split_that_is_nearly_called_so_is_not_passed_over(
         opened(tmp_path, form, table, **settings)
 
 
-@in_every_form
-def test_a_file_that_is_missing_empty_or_something_else_is_a_sentence(tmp_path: Path, form: str) -> None:
-    with pytest.raises(DataError, match="nothing does not exist; path must name"):
-        load(f"by_user_{form}", path=str(tmp_path / "nothing"))
-    empty = tmp_path / "empty"
-    if form == "hub":
-        empty.mkdir()
-        (empty / "state.json").write_bytes(b"\x00\xff")
-    else:
-        empty.write_bytes(b"\x00\xff\xfe\x80" * 9 if form == "parquet" else b"")
-        (tmp_path / "folder").mkdir()
-        with pytest.raises(DataError, match=r"The data folder .* holds no .* file; path must name a"):
-            load(f"by_user_{form}", path=str(tmp_path / "folder"))
-    with pytest.raises(DataError, match="empty cannot be read as"):
-        load(f"by_user_{form}", path=str(empty))
-    with pytest.raises(DataError, match=r"holds no rows|cannot be read as"):
-        opened(tmp_path, form, {name: pyarrow.array([], "string") for name in ("user", "label")})  # type: ignore[misc]
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -402,6 +383,8 @@ def test_broken_csv_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> N
 def test_files_of_a_folder_must_agree_and_a_dictionary_of_splits_must_have_train_and_test(
     tmp_path: Path,
 ) -> None:
+    with pytest.raises(DataError, match="holds no rows"):
+        opened(tmp_path, "csv", {name: pyarrow.array([], "string") for name in ("user", "label")})  # type: ignore[misc]
     for number, name in enumerate(("a", "b")):
         pyarrow.parquet.write_table(pyarrow.table({name: [1]}), tmp_path / f"{number}.parquet")
     with pytest.raises(DataError, match=r"cannot be read as parquet|has no column 'user'"):
