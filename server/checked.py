@@ -16,7 +16,7 @@ from server.optimizer import Optimizer, Slots, form, is_finite
 
 LARGEST_SCALE = 1e6  # beyond it and below its inverse float32 updates overflow or vanish
 _REHEARSED = 3  # steps: the first one may make what only a later one changes
-_MODEL, _SCALE = "the model", "the scale"  # beside the state's own names, which are words
+_MODEL, _SCALE = "the model", "the scale"  # next to the names in a state, which are words
 
 
 class Checked(Optimizer):
@@ -38,31 +38,42 @@ class Checked(Optimizer):
         return Checked(self._make, self.name)
 
     def init(self, parameters: Vector) -> Slots:
-        """Return its first state, checked."""
-        return self._slots(self._call("init", _locked(parameters)), parameters)
+        """Return its first state, checked: numbers by name, each (d,) or a scalar."""
+        state = self._copied("init", self._call("init", parameters))
+        for name, array in state.items():
+            if not isinstance(name, str) or not name.isidentifier():
+                raise RunStoppedError(f"the state of {self.name} names an array {name!r}; it must be a word.")
+            if array.dtype.kind not in "biuf" or array.shape not in ((), parameters.shape):
+                raise RunStoppedError(
+                    f"{name} in the state of {self.name} is {array.dtype} {list(array.shape)}; it must be numbers of shape [] "
+                    f"or {list(parameters.shape)}."
+                )
+        return state
 
     def update(
         self, release: Vector, state: Slots, parameters: Vector, progress: float = 0.0
     ) -> tuple[Vector, Slots]:
-        """Return its step, checked: a model of the same shape, and a state of the same names, shapes and types."""
-        result = self._call("update", _locked(release), _all_locked(state), _locked(parameters), progress)
-        if not isinstance(result, tuple) or len(result) != 2:
+        """Return its step, checked: model and state keep names, shapes and types."""
+        found = self._call("update", release, state, parameters, progress)
+        if not isinstance(found, tuple) or len(found) != 2:
             raise RunStoppedError(
-                f"update of {self.name} returned a {type(result).__name__}; it must return (parameters, state)."
+                f"update of {self.name} returned a {type(found).__name__}; it must return (parameters, state)."
             )
-        moved = self._vector("update", result[0], parameters)
-        kept = self._slots(result[1], parameters)
-        if (before := form(state)) != (after := form(kept)):
+        moved, kept = self._copied("update", {_MODEL: found[0]}), self._copied("update", found[1])
+        if (before := form({_MODEL: parameters, **state})) != (after := form({**moved, **kept})):
             raise RunStoppedError(
-                f"update of {self.name} returned the state {after}; it must keep names, shapes and types: {before}."
+                f"update of {self.name} returned {after}; it must keep names, shapes and types: {before}."
             )
-        return moved, kept
+        return moved[_MODEL], kept
 
     def scale(self, state: Slots) -> Vector:
         """Return its scale, checked: (d,) float32 in [1e-6, 1e6]."""
-        like = next((array for array in state.values() if array.ndim), None)
-        scale = self._call("scale", _all_locked(state))
-        scale = self._vector("scale", scale, scale if like is None else like)
+        scale = self._copied("scale", {_SCALE: self._call("scale", state)})[_SCALE]
+        shapes = {array.shape for array in state.values() if array.ndim} or {scale.shape}
+        if scale.dtype != np.float32 or scale.shape not in shapes:
+            raise RunStoppedError(
+                f"scale of {self.name} is {scale.dtype} {list(scale.shape)}; it must be float32 of the model's shape."
+            )
         within = (scale >= np.float32(1 / LARGEST_SCALE)) & (scale <= np.float32(LARGEST_SCALE))
         if not within.all():
             raise RunStoppedError(
@@ -73,7 +84,7 @@ class Checked(Optimizer):
 
     def _call(self, function: str, *given: Any) -> Any:
         with self._theirs(function), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return getattr(self.own, function)(*given)
+            return getattr(self.own, function)(*map(_locked, given))
 
     @contextmanager
     def _theirs(self, function: str) -> Iterator[None]:
@@ -85,34 +96,14 @@ class Checked(Optimizer):
                 f"{function} of {self.name} raised {type(error).__name__}: {str(error).removesuffix('.')}."
             ) from error
 
-    def _vector(self, function: str, found: object, like: npt.NDArray[Any]) -> Vector:
-        """Return a copy of what must be a vector (d,) float32."""
-        if not isinstance(found, np.ndarray) or found.shape != like.shape or found.dtype != np.float32:
-            raise RunStoppedError(
-                f"{function} of {self.name} returned {_described(found)}; it must be an array of shape "
-                f"{list(like.shape)} and type float32."
-            )
-        return found.copy()
-
-    def _slots(self, found: object, model: Vector) -> Slots:
-        """Return a copy of what must be arrays by name, each (d,) or a scalar."""
+    def _copied(self, function: str, found: object) -> dict[str, npt.NDArray[Any]]:
+        """Return copies of the arrays that `function` returned by name."""
         if not isinstance(found, Mapping):
             raise RunStoppedError(
                 f"the state of {self.name} is a {type(found).__name__}; it must be a mapping."
             )
-        with self._theirs("reading the state"):
-            arrays = {name: (value, np.asarray(value)) for name, value in found.items()}
-        kept = {}
-        for name, (value, array) in arrays.items():
-            if not isinstance(name, str) or not name.isidentifier():
-                raise RunStoppedError(f"the state of {self.name} names an array {name!r}; it must be a word.")
-            if array.dtype.kind not in "biuf" or array.shape not in ((), model.shape):
-                raise RunStoppedError(
-                    f"{name} in the state of {self.name} is {_described(value)}; it must be numbers of shape [] or "
-                    f"{list(model.shape)}."
-                )
-            kept[name] = array.copy()
-        return kept
+        with self._theirs(f"reading what {function} returned"):
+            return {name: np.array(value) for name, value in found.items()}
 
 
 def rehearse(optimizer: Checked, model: Vector) -> str:
@@ -169,19 +160,11 @@ def _take_again(fresh: Checked, walked: list[Slots]) -> None:
             )
 
 
-def _all_locked(state: Slots) -> Slots:
-    return {name: _locked(array) for name, array in state.items()}
-
-
-def _locked(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array in a form that cannot be written to."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _described(found: object) -> str:
-    """Return what something is, for a message."""
-    if isinstance(found, np.ndarray):
-        return f"an array of shape {list(found.shape)} and type {found.dtype}"
-    return f"a {type(found).__name__}"
+def _locked(given: Any) -> Any:
+    """Return an array, or arrays by name, in a form that cannot be written to; anything else as it is."""
+    if isinstance(given, Mapping):
+        return {name: _locked(array) for name, array in given.items()}
+    if isinstance(given, np.ndarray):
+        given = given.view()
+        given.flags.writeable = False
+    return given

@@ -1,5 +1,6 @@
 """Checkpoints for tests: of small plans, round by round."""
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -8,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from plans import KEY, random_vector
-from server.checkpoint import Checkpoint
+from server.checkpoint import SECRETS, Checkpoint
 from server.optimizer import Sgd
 from server.record import FILE
 from server.state import apply_release, begin_epoch, first_state, make_release
@@ -17,13 +18,13 @@ SGD = Sgd(0.5, 0.9)
 SETTINGS = {"seed": 1, "privacy.epsilon": 8.0}
 
 
-def advance(plan, state, checkpoint=None, names=None):
+def advance(plan, state, checkpoint=None, names=None, optimizer=SGD):
     """Release one round, as the strategy and its callbacks do."""
     state = begin_epoch(plan, state)
     names = [f"{state.position(plan)[1]}-{k}" for k in range(3)] if names is None else names
     vector = random_vector(plan.rotation.padded, 1.0, state.round)
     made, secrets = make_release(plan, state, vector, names)
-    after = apply_release(plan, SGD, state, made, secrets)
+    after = apply_release(plan, optimizer, state, made, secrets)
     if checkpoint is not None:
         checkpoint.commit(made)
         checkpoint.settle(plan, after)
@@ -50,6 +51,17 @@ def killed(checkpoint, folder):
     """Return the checkpoint as a process finds it that comes after a kill: its files, without those that live in memory."""
     shutil.copytree(checkpoint.folder, folder, ignore=shutil.ignore_patterns("*-shm"))
     return replace(checkpoint, folder=folder)
+
+
+def change_secrets(checkpoint, arrays=(), origin=(), **about):
+    """Change what the secret file has of itself and of the run's origin, or other arrays of it; None takes one out."""
+    path = checkpoint.folder / SECRETS
+    with np.load(path) as stored:
+        kept = dict(stored)
+    said = json.loads(str(kept["about"])) | about
+    said["origin"] |= dict(origin)
+    kept |= {"about": np.array(json.dumps(said)), **dict(arrays)}
+    np.savez(path, **{name: array for name, array in kept.items() if array is not None})
 
 
 def changed(folder, *statements):

@@ -76,6 +76,10 @@ def deployed(
     return strategy, grid, releases
 
 
+def start(strategy, grid, rounds=1):
+    strategy.start(grid, num_rounds=rounds, timeout=0.1)
+
+
 def roster_in(folder):
     return Roster.from_json((folder / ROSTER).read_text())
 

@@ -1,6 +1,5 @@
 """A checkpoint continues a run bit for bit from any instant, and refuses what is not the run that began."""
 
-import json
 import stat
 import tempfile
 from dataclasses import replace
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from chaos.rounds import kill
-from checkpoints import SETTINGS, SGD, advance, begun, changed, killed, played, same
+from checkpoints import SETTINGS, SGD, advance, begun, change_secrets, changed, killed, played, same
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
 from fedmf.mechanisms import design, design_run, of_run, prefix_sum
 from fedmf.mechanisms.run_factorization import RunFactorization
@@ -34,15 +33,6 @@ def straight():
     for _ in range(8):
         states.append(advance(PLAN, states[-1]))
     return states
-
-
-def replaced_in_secrets(checkpoint, **about):
-    """Change what the secret file says of itself."""
-    path = checkpoint.folder / SECRETS
-    with np.load(path) as stored:
-        arrays = dict(stored)
-    said = json.loads(str(arrays["about"])) | about
-    np.savez(path, **arrays | {"about": np.array(json.dumps(said))})
 
 
 # continuing
@@ -334,7 +324,7 @@ def test_within_an_epoch_other_tables_or_normals_are_refused_and_at_its_boundary
         checkpoint, state = begun(PLAN, tmp_path / str(rounds), 1 if what == "tables" else 3, rounds)
         checkpoint.close()
         if what == "normals":
-            replaced_in_secrets(checkpoint, normals=2)
+            change_secrets(checkpoint, normals=2)
         elsewhere = replace(checkpoint, mechanisms=other.factorization.epochs)
         before = {file.name: file.read_bytes() for file in checkpoint.folder.iterdir()}
         if rounds == 4:

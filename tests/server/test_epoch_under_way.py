@@ -10,7 +10,7 @@ from experiments.deployment.node import answer_other_code
 from fedmf.errors import RunDirectoryError, RunStoppedError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from listed_nodes import KEYS, Signed, answer, deployed, roster_in, tasks_in
+from listed_nodes import KEYS, Signed, answer, deployed, roster_in, start, tasks_in
 from plans import small_plan
 from server import members
 from server.cohort import ReplyPolicy
@@ -23,10 +23,6 @@ SIX = {"a": 6, "b": 6}
 def _impatient(monkeypatch, tmp_path):
     monkeypatch.setattr(members, "PAUSE", 0.01)
     monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "node"))
-
-
-def start(strategy, grid, rounds=1):
-    strategy.start(grid, num_rounds=rounds, timeout=0.1)
 
 
 def clients_of(name, clients):

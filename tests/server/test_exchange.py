@@ -213,16 +213,11 @@ def heard_over_http(nodes, timeout):
         return when, time.monotonic() - begun
 
 
-@pytest.mark.parametrize("how", [NEVER, DRIPS])
-def test_a_reply_that_is_announced_and_not_sent_holds_a_round_no_longer_than_its_deadline(how):
-    """Flower's own pull waits minutes for the next part, and for a response as long as bytes come."""
-    when, lasted = heard_over_http({1: how, 2: 0}, timeout=1.5)
-    assert set(when) == {2}
-    assert 1.5 <= lasted < 1.5 + LATE
-
-
 def test_other_replies_keep_arriving_while_nodes_keep_their_pulls_waiting(monkeypatch):
-    """Three hold theirs back in three ways; the others are heard within a moment of having sent, in the order of it."""
+    """Three hold theirs back in three ways; the others are heard within a moment of having sent, in the order of it.
+
+    Flower's own pull waits minutes for the next part, and for a response as long as bytes come.
+    """
     monkeypatch.setattr(module, "_SLOW", 0.2)
     when, lasted = heard_over_http({1: NEVER, 2: DRIPS, 3: None, 4: 0, 5: 1.0, 6: 2.0}, timeout=3)
     assert set(when) == {4, 5, 6}

@@ -12,7 +12,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from experiments.deployment.node import answer_other_code
 from fedmf.errors import RunDirectoryError, RunStoppedError, SettingError
 from fedmf.updates import wire
-from listed_nodes import KEYS, LINES, answer, deployed, listing, roster_in, tasks_in
+from listed_nodes import KEYS, LINES, answer, deployed, listing, roster_in, start, tasks_in
 from nodes import holding, unready
 from plans import KEY
 from server import members
@@ -30,10 +30,6 @@ WITHOUT = {"unready": UnreadyNodes.without}
 def _impatient(monkeypatch, caplog):
     monkeypatch.setattr(members, "PAUSE", 0.01)
     caplog.set_level(logging.INFO, logger="server")
-
-
-def start(strategy, grid, rounds=1):
-    strategy.start(grid, num_rounds=rounds, timeout=0.1)
 
 
 def nodes_in(folder):
@@ -228,11 +224,8 @@ def test_an_epoch_waits_and_the_log_and_the_error_say_for_what(tmp_path, caplog,
     assert caplog.text.count("takes no part") == (why in ("other code", "not listed"))
 
 
-def test_waiting_for_a_node_that_is_not_ready_is_the_policy_where_none_is_given():
-    assert Attendance(1).unready is UnreadyNodes.wait
-
-
 def test_a_node_that_is_not_ready_counts_for_no_available_client(tmp_path):
+    assert Attendance(1).unready is UnreadyNodes.wait  # the policy where none is given
     strategy, grid, _ = deployed(tmp_path, {"a": 11, "b": unready(6)}, **WITHOUT)
     with pytest.raises(RunStoppedError, match=r"11 clients behind 1 .*Start more nodes"):
         start(strategy, grid)
@@ -314,7 +307,6 @@ def test_the_log_says_of_each_node_name_key_and_the_id_that_flower_gave_it_again
 
 LEFT_OUT = {
     "hung": (lambda message: None, "is connected and did not say how many clients it holds"),
-    "malformed": (holding("6"), "is connected and did not say how many clients it holds"),
     "other code": (answer_other_code, "has other code than the run"),
     "not ready": (unready(6), "is not ready"),
     "empty": (holding(0), "holds no client"),

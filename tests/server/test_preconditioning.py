@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from checkpoints import advance, begun
 from client.app import scale_of
 from client.privatize import privatize
 from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from plans import KEY, random_vector, small_plan
-from server.checkpoint import Checkpoint
 from server.cohort import SimulatedPopulation, cohort_indices
 from server.optimizer import LARGEST, Adam, Sgd, preconditioner
 from server.state import apply_release, begin_epoch, first_state, make_release
@@ -150,19 +150,9 @@ def test_the_noise_of_the_sum_is_the_same_with_and_without_a_scale():
 def test_the_scale_is_a_function_of_released_values_only(tmp_path):
     """The record, with no secret and no client, gives the same scale again; a base in mid-epoch holds it."""
     for every in (1, 3, 100):
-        folder = tmp_path / f"run-{every}" / "checkpoint"
-        folder.mkdir(parents=True)
-        checkpoint = Checkpoint(folder, {}, PLAN.factorization.epochs, every)
-        state = first_state(PLAN, np.zeros(50, "f4"), KEY)
-        checkpoint.begin(state)
-        for number in range(10):
-            state = begin_epoch(PLAN, state)
-            made, secrets = make_release(
-                PLAN, state, random_vector(PLAN.rotation.padded, 1.0, number).astype("f8"), [str(number)]
-            )
-            state = apply_release(PLAN, ADAM, state, made, secrets)
-            checkpoint.commit(made)
-            checkpoint.settle(PLAN, state)
+        checkpoint, state = begun(PLAN, tmp_path / f"run-{every}" / "checkpoint", every)
+        for _ in range(10):
+            state = advance(PLAN, state, checkpoint, optimizer=ADAM)
         restored, _ = checkpoint.restore(PLAN, ADAM)
         assert state.scale is not None
         np.testing.assert_array_equal(restored.scale, state.scale)

@@ -1,7 +1,6 @@
 """A run that is over stays over, and can be finished, whatever the instant of a crash at its end; a copy releases nothing twice."""
 
 import itertools
-import json
 import multiprocessing
 import os
 import shutil
@@ -10,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from checkpoints import SGD, begun, played
+from checkpoints import SGD, begun, change_secrets, played
 from fedmf.errors import RunDirectoryError
 from plans import small_plan
 from server import copies, record
@@ -286,17 +285,6 @@ def test_a_directory_that_links_elsewhere_cannot_have_the_files_there_written(tm
     assert own.read_text() == "years of work"
 
 
-def spoilt(checkpoint, arrays=None, **origin):
-    """Change what the secret file has of the run's origin, or other arrays of it; None takes one out."""
-    path = checkpoint.folder / SECRETS
-    with np.load(path) as stored:
-        kept = dict(stored)
-    about = json.loads(str(kept["about"]))
-    about["origin"] |= origin
-    kept |= {"about": np.array(json.dumps(about)), **(arrays or {})}
-    np.savez(path, **{name: array for name, array in kept.items() if array is not None})
-
-
 NOT_OURS = {
     **{
         f"origin {number}": {"origin": origin}
@@ -318,7 +306,7 @@ NOT_OURS = {
 @pytest.mark.parametrize("what", NOT_OURS)
 def test_secrets_that_this_program_would_not_have_written_are_none(tmp_path, what):
     checkpoint, _ = begin(tmp_path / "r", 2)
-    spoilt(checkpoint, NOT_OURS[what].get("arrays"), **NOT_OURS[what].get("origin", {}))
+    change_secrets(checkpoint, **NOT_OURS[what])
     assert read_secrets(checkpoint.folder) is None
     with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
         resume(checkpoint)
@@ -328,7 +316,7 @@ def test_secrets_that_this_program_would_not_have_written_are_none(tmp_path, wha
 def test_a_run_id_that_is_a_path_has_no_file_removed_or_written(tmp_path, run):
     checkpoint, state = begin(tmp_path / "r")
     (tmp_path / "keys").write_text("3\n")
-    spoilt(checkpoint, run=run.format(tmp=tmp_path))
+    change_secrets(checkpoint, origin={"run": run.format(tmp=tmp_path)})
     checkpoint.begin(state)  # as where nothing was released
     checkpoint.forget_secrets()
     assert (tmp_path / "keys").read_text() == "3\n"

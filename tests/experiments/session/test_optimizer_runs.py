@@ -1,8 +1,6 @@
 """Whole runs with each server optimizer: cut short anywhere they go on bit for bit, replay included."""
 
 import sys
-from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
@@ -10,7 +8,6 @@ from crashes import behind_round, cut
 from experiments.cli.command import guard
 from runs import SMALL, assert_equal, metrics, refused, run, summary
 from server.checkpoint import Checkpoint
-from server.record import Record
 
 pytestmark = pytest.mark.long
 
@@ -76,16 +73,6 @@ def test_a_resume_under_other_code_of_the_same_name_is_refused(tmp_path, monkeyp
     write(tmp_path, own, more="        # as it was\n\nOTHER = 3\n")  # nothing but its text is another
     monkeypatch.delitem(sys.modules, own)
     run(directory, *SMALL, *CHOICES["custom"], RESUME)
-
-
-def test_a_base_with_the_state_of_another_optimizer_is_refused(tmp_path, capsys):
-    directory = cut(tmp_path / "r", *SMALL, "optimizer=adam")
-    with closing(Record(directory / "checkpoint")) as record:
-        state, about = record.base()
-        shorter = {**state.slots, "v": state.slots["v"][:-1]}
-        record.save(replace(state, slots=shorter), about, record.tables())
-    said = refused(capsys, directory, *SMALL, "optimizer=adam", RESUME)
-    assert "keeps {'m': 'float32 [650]', 'v': 'float32 [649]'}, but this one keeps" in said
 
 
 def test_a_state_that_overflows_ends_the_run_though_the_model_is_finite(tmp_path, capsys):
