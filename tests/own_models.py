@@ -154,17 +154,6 @@ class RaisesOnMany(Linear):
         return super().forward(x)
 
 
-class AcrossExamples(Linear):
-    """Normalises over the batch, which takes two examples."""
-
-    def __init__(self, input_shape, classes):
-        super().__init__(input_shape, classes)
-        self.norm = nn.BatchNorm1d(10, track_running_stats=False)
-
-    def forward(self, x):
-        return self.norm(super().forward(x))
-
-
 def tokens(vocabulary: int = 10, length: int = 4, highest: int = 9) -> Dataset:
     """Return a data set of text: targets up to `highest`, each user's first one ignored."""
     x = np.arange(20 * length).reshape(20, length) % vocabulary

@@ -100,20 +100,6 @@ class Probe(nn.Module):
         return self.head(self.drop(self.backbone(x)))
 
 
-class Counting(nn.Module):
-    """Counts its batches in a buffer."""
-
-    def __init__(self, input_shape, classes):
-        super().__init__()
-        self.linear = nn.Linear(int(np.prod(input_shape)), classes)
-        self.register_buffer("batches", torch.zeros(1))
-
-    def forward(self, x):
-        if self.training:
-            self.batches.add_(1)
-        return self.linear(x.flatten(1))
-
-
 def adapted(input_shape: tuple[int, ...], classes: int, rank: int = 2) -> nn.Module:
     """Return a network whose first layer is adapted and whose last one trains."""
     network = nn.Sequential(

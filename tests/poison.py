@@ -1,5 +1,8 @@
-"""Stand-ins on a CPU for what one client's data can do to a process: spoil the model, or lose the device."""
+"""Stand-ins on a CPU for what one client's data, or a full device, can do to a process: spoil the model, lose the device, leave no room."""
 
+import math
+import multiprocessing
+import os
 from contextlib import contextmanager
 from functools import partial
 
@@ -133,3 +136,52 @@ class Net(Spoilt):
 def fail(model):
     """Fail as any training can."""
     raise ValueError("no device is lost")
+
+
+FULL = "NO_ROOM"  # variable: a file that is there while the device has no room
+
+
+def refuse_room():
+    """Raise what CUDA raises where a tensor does not fit."""
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+
+class RoomlessNet(torch.nn.Module):
+    """A model for `model.name=poison:RoomlessNet`: no worker has room for it while the file that `FULL` names is there."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int):
+        super().__init__()
+        self.last = torch.nn.Linear(math.prod(input_shape), classes)
+
+    def forward(self, x):
+        """Return the scores."""
+        return self.last(x.flatten(1))
+
+    def _apply(self, fn, recurse=True):
+        is_worker = multiprocessing.parent_process() is not None
+        if is_worker and os.path.exists(os.environ.get(FULL, "")):
+            refuse_room()
+        return super()._apply(fn, recurse)
+
+
+def app_once(spoil, elsewhere=None):
+    """Return a ClientApp that can make one trainer a process; its model is `spoil`ed by the client "special"."""
+    made, model = [], Spoilt(spoil)
+
+    def make_trainer():
+        made.append("trainer")
+        if len(made) > 1:
+            refuse_room()
+        return Trainer(model, TrainingSettings(0.5, device="cpu"))
+
+    return make_client_app(examples_of, make_trainer, PLAN.client_plan, elsewhere=elsewhere, at_once=True)
+
+
+def app_that_dies(message, context):
+    """Return an app whose process ends at the client "special"."""
+    return app_once(end)
+
+
+def end(model):
+    """End this process, as a system without memory does."""
+    os._exit(1)

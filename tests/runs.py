@@ -1,9 +1,11 @@
-"""Runs simulations, inside the test process or as a user does."""
+"""Runs simulations, inside the test process or as a user does, and ends them as a SIGKILL does: by an exception that nothing catches."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,8 @@ from experiments.settings.compose import compose
 from experiments.settings.reference import CONF
 from experiments.settings.schema import Settings
 from experiments.simulate import job, run as run_command
+from server import record
+from server.checkpoint import Checkpoint
 
 # Six rounds in two epochs.
 SMALL = (
@@ -136,3 +140,68 @@ def assert_equal(directory, other):
 def page_section(page, heading):
     """Return the text of one section of a page below docs/."""
     return (CONF.parent / "docs" / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+class Crash(BaseException):
+    """What a SIGKILL is, inside one process."""
+
+
+def crash_at(monkeypatch, call, after):
+    """Make the `after`-th call of os.`call` from now on crash, before or after it took effect.
+
+    A commit of the database, which SQLite forces to disk itself, counts as a call of fsync.
+    """
+    calls = itertools.count(1)
+
+    def counted(real):
+        def calling(*arguments, **options):
+            number = next(calls)
+            if number == after and number % 2:
+                raise Crash
+            result = real(*arguments, **options)
+            if number == after:
+                raise Crash
+            return result
+
+        return calling
+
+    monkeypatch.setattr(os, call, counted(getattr(os, call)))
+    if call == "fsync":
+        monkeypatch.setattr(record, "commit", counted(record.commit))
+
+
+def at_night(**calls):
+    """Return the parameters (call, number) of further crashes, which are tried by `make test-slow` alone."""
+    return [pytest.param(call, n, marks=pytest.mark.slow) for call, numbers in calls.items() for n in numbers]
+
+
+def cut(directory, *overrides, after=4):
+    """Leave a run that ended without warning after so many rounds; 0: before the first was released."""
+    real, released = Checkpoint.commit, itertools.count(1)
+
+    def commit(self, release):
+        if next(released) > after:
+            raise Crash
+        real(self, release)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Checkpoint, "commit", commit)
+        with pytest.raises(Crash):
+            run(directory, *overrides)
+    return directory
+
+
+@contextmanager
+def behind_round(owner, method, last, error=Crash):
+    """For the block, make `owner.method` raise `error` once it has done its work for round `last`."""
+    real = getattr(owner, method)
+
+    def crashing(self, *arguments):
+        real(self, *arguments)
+        if any(getattr(argument, "round", None) == last for argument in arguments):
+            raise error
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, method, crashing)
+        with pytest.raises(error):
+            yield

@@ -1,6 +1,6 @@
 """A Flower Grid on this machine: the same ServerApp and ClientApp as in a deployment, without transport.
 
-Uses two private parts of Flower (TaskIdentity, message ids), here only; tests/experiments/engines/test_local_grid.py
+Uses two private parts of Flower (TaskIdentity, message ids), here only; tests/experiments/engines/test_pool.py
 names the versions they were checked with. One node stands for all clients; a `Worker` computes its replies.
 """
 

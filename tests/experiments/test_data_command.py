@@ -37,13 +37,6 @@ def test_the_command_writes_the_folder_and_says_how_it_is_used(
     assert said.out == ""
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), ([], 2), (["import", "a"], 2)])
-def test_help_and_mistakes(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == code
-    said = capsys.readouterr()
-    assert "data import SOURCE OUT" in (said.err if code else said.out)
-
-
 def test_it_is_a_command_of_fedmf(tmp_path: Path) -> None:
     path = small_files.npz(tmp_path / "data.npz")
     command = [sys.executable, "-m", "experiments.data", "import", str(path), str(tmp_path / "out")]

@@ -121,6 +121,8 @@ def test_code_that_only_the_directory_names_is_imported_when_trusted_or_named_al
     record(directory, metrics=["spy_of_evaluate:half"])
     assert "metrics[0] of" in mistake()
     assert "half" not in scores("metrics=[f1]")  # another list leaves it alone
+    record(directory, client={"loss": "spy_of_evaluate:half"})
+    assert "client.loss of" in mistake()
     assert not spy.exists()
     record(directory, **code, metrics=["spy_of_evaluate:half"])
     named = scores(
@@ -157,12 +159,3 @@ def test_a_run_that_is_not_private_is_said_to_be(directory, capsys):
         evaluated(directory)
         said = capsys.readouterr().err
         assert (said[:9] == "warning: ", "is a run that is NOT private" in said) == (bool(changed),) * 2
-
-
-def test_the_runs_own_metrics_are_printed_or_those_that_are_given(directory, scores):
-    record(directory, metrics=["accuracy", "top5"])
-    own, given = scores(), scores("metrics=[f1,perplexity]")
-    assert own["accuracy"] < own["top5"] < 1
-    assert given["perplexity"] == pytest.approx(np.exp(given["loss"]), rel=1e-6)
-    assert "f1" not in own
-    assert "top5" not in given

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import shutil
 import sys
 from contextlib import redirect_stdout
 
@@ -11,14 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-import small_files
 from client.data import load
 from experiments import run as door
 from experiments.export import ExportSettings, export
 from experiments.settings.compose import compose
-from experiments.settings.data import arguments, load_dataset
-from fedmf.errors import FedmfError, RunDirectoryError, SettingError
-from runs import contents, page_section, run
+from fedmf.errors import RunDirectoryError, SettingError
+from runs import page_section, run
 
 pytestmark = pytest.mark.long
 
@@ -155,25 +152,6 @@ def test_a_model_of_ones_own_is_written_as_onnx_only_where_it_is_named(own, tmp_
         file.unlink()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["cnn", "mlp", "lstm", "char_lstm"])
-def test_every_model_as_onnx_gives_what_it_gives_in_torch(tmp_path, model):
-    """Export itself compares them, on inputs of its own; here on the run's test examples."""
-    from onnx.reference import ReferenceEvaluator
-
-    chosen = [f"model={model}", "population.cohort_size=2", "privacy.delta=1e-3"]
-    if "lstm" in model:
-        data = small_files.settings("jsonl", tmp_path)
-        chosen += [f"dataset={data['name']}", f"dataset.path={data['path']}", "model.hidden=5"]
-    directory = run(tmp_path / "r", *ONE, *chosen)
-    exported(directory, "format=onnx")
-    loaded = door.load(directory)
-    x = np.asarray(load_dataset(arguments(loaded.run.config["dataset"]), model).test.x[:5])
-    (scores,) = ReferenceEvaluator(str(directory / "model.onnx")).run(None, {"x": x})
-    ours = loaded.model()(torch.from_numpy(x)).detach().numpy()
-    np.testing.assert_allclose(scores, ours, rtol=1e-3, atol=1e-5)
-
-
 def test_nothing_is_written_over(digits, tmp_path):
     for name, place in (*FILES.items(), ("torch", "model.pt.json")):
         (tmp_path / place).symlink_to(tmp_path / "nowhere")
@@ -181,27 +159,3 @@ def test_nothing_is_written_over(digits, tmp_path):
             exported(digits, f"format={name}", f"to={tmp_path / FILES[name]}")
         (tmp_path / place).unlink()
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("module", ["safetensors", "onnxscript"])
-def test_a_missing_extra_is_one_sentence_with_the_command(digits, tmp_path, monkeypatch, module):
-    name = module.removesuffix("script")
-    for loaded in [loaded for loaded in sys.modules if loaded.split(".")[0] == module]:
-        monkeypatch.delitem(sys.modules, loaded)
-    monkeypatch.setitem(sys.modules, module, None)
-    says = rf"format={name} needs the package {module}.*pip install 'fedmf\[{name}\]'"
-    with pytest.raises(SettingError, match=says):
-        exported(digits, f"format={name}", f"to={tmp_path / 'x'}")
-
-
-def test_the_default_place_is_the_run_directory_and_mistakes_leave_nothing(digits, tmp_path, capsys):
-    directory = shutil.copytree(digits, tmp_path / "r")
-    before = contents(tmp_path)
-    for override, says in (("format=pickle", "format is 'pickle'"), ("to=none/model.pt", "is no folder")):
-        with pytest.raises(FedmfError, match=says):
-            exported(directory, override)
-    assert contents(tmp_path) == before
-    exported(directory)
-    out, err = capsys.readouterr()
-    assert (out, "epsilon = " in err) == (f"{directory / 'model.pt'}\n", True)
-    assert (directory / "model.pt").exists()

@@ -2,13 +2,11 @@
 
 import json
 import math
-import re
-import shlex
 
 import pytest
 import yaml
 
-from runs import command, page_section
+from runs import command
 
 SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
          "population.epochs=1", "population.rounds_per_epoch=2", "output=json")  # fmt: skip
@@ -76,16 +74,3 @@ def test_a_sweep_that_could_learn_nothing_ends_before_its_first_run(tmp_path):
         assert refused.returncode == 2, refused.stderr
         assert says in refused.stderr.splitlines()[-1]
         assert not summaries(tmp_path / "sweep")
-
-
-@pytest.mark.slow
-def test_the_example_and_the_commands_of_the_document_run_as_they_are_written(tmp_path):
-    text = page_section("extend.md", "Metrics and tuning")
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (tmp_path / "own.py").write_text(example)
-    for line in re.findall(r"```sh\n(.*?)\n```", text):
-        fewer = ["hydra.sweeper.n_trials=2"] if "-m hydra" in line else []
-        assert command(*shlex.split(line)[3:], *SMALL, *fewer, cwd=tmp_path).returncode == 0
-    scored = json.loads((tmp_path / "runs" / "scored" / "summary.json").read_text())
-    assert 0 <= scored["worst_class"] <= scored["accuracy"]
-    assert len(summaries(tmp_path / "runs" / "tuned")) == 2

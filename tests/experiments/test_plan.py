@@ -7,8 +7,6 @@ import pytest
 import runs
 from experiments.plan import main
 from fedmf.accounting import EpochEvent, privacy_spent, rdp
-from fedmf.outlook import misgivings, noise_of_run
-from plans import small_plan
 
 pytestmark = pytest.mark.long
 
@@ -17,7 +15,6 @@ KEYS = {
     "order", "adjacency", "rdp", "feasible", "uplink_bytes_per_client", "mean_noise_std",
 }  # fmt: skip
 GIVEN = "clients=3400 dimension=1000000 cohort_size=100 epochs=16 keep_probability=0.01 delta=1e-5"
-RUN = "rounds_per_epoch=22 epochs=8 noise_multiplier=0.5 cohort_size=64 keep_probability=0.1 dimension=650"
 TINY = (
     "dataset=synthetic dataset.clients=40 dataset.features=6 dataset.classes=3 population.cohort_size=8 "
     "population.epochs=3 privacy.epsilon=null privacy.noise_multiplier=0.4 seed=1"
@@ -98,50 +95,6 @@ def test_epsilon_does_not_depend_on_clients_cohort_rounds_or_mechanism(planned):
     assert first["rdp"] == second["rdp"] == curve
 
 
-def test_text_says_epsilon_with_all_that_it_holds_for(planned, shown):
-    text = " ".join(shown(GIVEN, "noise_multiplier=0.05 orders=[2]")[1].split())
-    not_covered = planned(GIVEN, "noise_multiplier=0.05")["not_covered"]
-    assert not_covered
-    claim = "epsilon = 3.682 at delta = 1e-5, for one client, under zero-out adjacency (rdp accountant)"
-    for part in (claim, "41.9 kB", "not refereed", "rdp.2", *not_covered):
-        assert part in text, part
-
-
-def test_the_error_that_a_setting_would_have_is_that_of_its_run(planned):
-    """Known numbers: root losses of the run from dense eigendecompositions, over sqrt(22 * 8) rounds."""
-    root = (22 * 8) ** 0.5
-    found = planned(RUN, "momentum=0")
-    assert found["rms_error"] == pytest.approx(41.88567475 / root, rel=5e-5)
-    assert found["lowest_rms_error"] == pytest.approx(41.88567475 / root, rel=1e-6)
-    assert found["independent_rms_error"] == pytest.approx(124.80384609 / root, rel=1e-6)
-    assert found["model_noise_std"] == pytest.approx(found["mean_noise_std"] * found["rms_error"])
-    with_momentum = planned(RUN)
-    assert with_momentum["lowest_rms_error"] == pytest.approx(301.46794104 / root, rel=1e-6)
-    assert with_momentum["epsilon"] == pytest.approx(found["epsilon"], rel=1e-8)
-
-
-def test_the_error_is_null_where_rounds_are_not_known_or_too_many(planned, shown):
-    known = "noise_multiplier=1 dimension=50 cohort_size=2"
-    for unknown in ("epochs=8", "clients=1", "mechanism=optimal_dense rounds_per_epoch=600"):
-        assert planned(known, unknown)["rms_error"] is None
-    assert "100000 rounds are too many for optimal in a plan" in shown(known, "rounds_per_epoch=100000")[2]
-
-
-def test_figures_are_warned_of_as_the_plan_that_they_describe(planned, shown):
-    given = {"clients": 100, "cohort_size": 2, "rounds_per_epoch": 4, "epochs": 2, "dimension": 50,
-             "noise_multiplier": 3.0, "delta": 0.01, "keep_probability": 0.5}  # fmt: skip
-    flat = [*(f"{key}={value}" for key, value in given.items()), "momentum=0"]
-    found = planned(*flat)
-    assert found["warnings"] == list(misgivings(small_plan(**given)))
-    assert len(found["warnings"]) == 4
-    assert found["noise_over_signal"] == pytest.approx(noise_of_run(small_plan(**given)))
-    assert shown(*flat)[2] == "".join(f"warning: {line}\n" for line in found["warnings"])
-    many = planned(*flat, "rounds_per_epoch=51")
-    assert "the largest rounds_per_epoch that fits is 50" in many["warnings"][0]
-    assert not any("unasked" in sentence for sentence in many["warnings"])
-    assert (found["feasible"], many["feasible"]) == (True, False)
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -184,22 +137,6 @@ def test_the_plan_is_that_of_the_run(more, planned, capsys, tmp_path):
     assert (summary["epochs"] < 3) == ("max_epsilon" in more or "population.epochs=1" in more)
     assert summary["epochs"] == found["epochs"] == statement["epochs"]
     assert summary["epsilon"] < 5 or "max_epsilon" not in more
-
-
-def test_the_figures_of_its_summary_give_the_same_epsilon_and_noise(planned):
-    found = planned(TINY)
-    known = f"noise_multiplier={found['noise_multiplier']} linf_over_l2={found['linf_over_l2']}"
-    figures = f"{known} epochs=3 keep_probability=0.1 delta=5e-5"
-    again = planned(figures, "dimension=21 cohort_size=8 clients=40")
-    assert again["epsilon"] == pytest.approx(found["epsilon"], rel=1e-7)
-    apart = {key for key in (found | again) if found[key] != again[key]}
-    assert apart <= {"unit_of_privacy", "warnings", "not_covered"}
-    assert planned(figures)["floating_point"] is None  # what rounding adds follows from the dimension
-
-
-def test_one_setting_of_a_run_is_enough_and_a_mechanism_does_not_decide(planned):
-    assert planned("model=logistic")["unit_of_privacy"] == "one image = one client"
-    assert planned("mechanism=independent epsilon=2")["unit_of_privacy"] == "one client"
 
 
 @pytest.mark.parametrize(

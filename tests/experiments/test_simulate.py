@@ -11,7 +11,7 @@ from client.parameters import flat_parameters
 from experiments.cli.command import guard
 from experiments.settings.experiment import build as build_experiment
 from fedmf.randomness import PublicSeed
-from runs import command, composed, contents, metrics, model, run, simulate, summary, typed
+from runs import command, composed, contents, metrics, model, run, simulate, summary
 from server.cohort import cohort_indices
 
 pytestmark = pytest.mark.long
@@ -128,23 +128,12 @@ def test_run_directory_is_that_of_the_contract_and_left_alone_by_another_run(tmp
     assert contents(tmp_path / "r") == before
 
 
-def test_measured_sizes_are_recorded_on_request_only_and_labelled(tmp_path):
-    run(tmp_path / "on", *SMALL, "run.unprotected_metrics=true")
-    measured = np.array([row["measured_value_bytes"] for row in metrics(tmp_path / "on")])
-    # 20 masks of 1024 coordinates: Binomial(20480, 0.1) values of four bytes, here within six deviations
-    assert np.abs(measured / 4 - 2048).max() < 6 * np.sqrt(20480 * 0.1 * 0.9)
-    assert len(set(measured.tolist())) > 1
-    statement = json.loads((tmp_path / "on/privacy.json").read_text())
-    assert any("measured size" in item for item in statement["not_covered"])
-    assert "Unprotected metrics were recorded" in (tmp_path / "on/report.html").read_text()
-
-
-def test_reproducible_runs_are_equal_with_any_workers_and_labelled_everywhere(tmp_path, capsys):
+def test_reproducible_runs_are_equal_and_labelled_everywhere(tmp_path, capsys):
     one, two = tmp_path / "1", tmp_path / "2"
     same = (*SMALL, "run.reproducible=true", "seed=7")
     run(one, *same)
     assert "epsilon 8, NOT private" in capsys.readouterr().err
-    simulate(composed(f"run.directory={two}", *same, "engine.workers=2"))
+    simulate(composed(f"run.directory={two}", *same))
     label = "reproducible, NOT private"
     assert label in " ".join(capsys.readouterr().out.split())
     assert metrics(one) == metrics(two)
@@ -157,34 +146,6 @@ def test_secrets_come_from_the_system_unless_asked_for(tmp_path):
     a, b = (run(tmp_path / name, *SMALL, "seed=7") for name in "ab")
     assert not np.array_equal(model(a), model(b))
     np.testing.assert_array_equal(model(a, "model_initial.npz"), model(b, "model_initial.npz"))
-
-
-BAD = {
-    "privacy.epsilon=null": "exactly one",
-    "population.rounds_per_epoch=23": "fits is 22",
-    "clipping.l2_norm=null": "clipping.l2_norm",
-    "model=lstm": "lstm",
-    "engine.workers=0": "engine.workers",
-}
-
-
-@pytest.mark.parametrize("override", BAD)
-def test_bad_input_gives_one_sentence_and_writes_nothing(tmp_path, capsys, override):
-    assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", override))) == 2
-    error = capsys.readouterr().err
-    assert (error[:7], error.count("\n")) == ("error: ", 1)
-    assert BAD[override] in error
-    assert not (tmp_path / "r").exists()
-
-
-def test_resuming_nothing_in_particular_is_refused_but_hydras_own_directory_serves(tmp_path, capsys):
-    assert typed("run.resume=true", *SMALL, cwd=tmp_path) == 2
-    assert "run.directory is null" in capsys.readouterr().err
-    place = f"hydra.run.dir={tmp_path / 'own'}"
-    assert typed(place, *SMALL, cwd=tmp_path) == 0
-    (tmp_path / "own/summary.json").unlink()
-    assert typed(place, "run.resume=true", *SMALL, cwd=tmp_path) == 0, capsys.readouterr().err
-    assert (tmp_path / "own/summary.json").exists()
 
 
 def test_the_command_prints_one_json_document(tmp_path):

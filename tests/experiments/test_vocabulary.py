@@ -1,11 +1,13 @@
-"""The vocabulary command."""
+"""The commands datasets and vocabulary."""
 
 import json
-import sys
 
 import pytest
 
+from client.data import DATASETS
 from client.data.text import read_characters, read_words
+from client.models import MODELS
+from experiments.datasets import DatasetsSettings, datasets
 from experiments.settings.compose import compose
 from experiments.vocabulary import VocabularySettings, vocabulary
 from fedmf.errors import DataError, SettingError
@@ -29,17 +31,6 @@ def test_the_file_has_the_most_frequent_words_or_characters_of_a_text(make, tmp_
     assert capsys.readouterr().out == "3 characters of letters written to three\n"
 
 
-def test_without_a_text_the_words_are_those_of_pythons_documentation(make, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdlib_module_names", frozenset({"json", "statistics", "_no_python"}))
-    make("file=words.txt", "size=2000", "output=json")
-    known = read_words(tmp_path / "words.txt", 10_000)[0]
-    assert len(known) == 2000
-    assert {"the", "class", "statement", "median"} <= set(known)
-    said = json.loads(capsys.readouterr().out)
-    assert (said["file"], said["words"]) == ("words.txt", 2000)
-    assert "documentation of Python 3." in said["source"]
-
-
 def test_nothing_is_written_over_and_mistakes_are_sentences(make, tmp_path):
     (tmp_path / "words.txt").write_text("kept\n")
     (tmp_path / "blank").write_text("\n")
@@ -54,3 +45,16 @@ def test_nothing_is_written_over_and_mistakes_are_sentences(make, tmp_path):
             make(*given.split())
     assert (tmp_path / "words.txt").read_text() == "kept\n"
     assert not (tmp_path / "new.txt").exists()
+
+
+def test_the_command_prints_every_data_set_and_model_as_json_or_as_tables(capsys):
+    datasets(compose("datasets", ["output=json"], DatasetsSettings))
+    found = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in found["datasets"]] == list(DATASETS)
+    said = ("summary", "test_users", "licence", "source")
+    assert all(row[key] for row in found["datasets"] for key in said)
+    sizes = {row["name"]: row["parameters"] for row in found["models"]}
+    assert list(sizes) == list(MODELS)
+    assert (sizes["logistic"], sizes["cnn"], sizes["lstm"]) == (650, 1_018_174, 4_053_428)
+    datasets(compose("datasets", [], DatasetsSettings))
+    assert "1,018,174" in capsys.readouterr().out

@@ -8,9 +8,8 @@ import pytest
 
 from experiments.deployment.loopback import Loopback, free_port
 from experiments.run_files.reader import is_finished
-from json_logs import objects
 from nodes import DATA
-from scraping import OF_A_SIMULATION, OF_NODES, samples
+from scraping import OF_A_SIMULATION, OF_NODES, objects, samples
 
 pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 

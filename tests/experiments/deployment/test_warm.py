@@ -8,7 +8,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 import pytest
 from flwr.app import Message, MessageType, RecordDict
 
@@ -43,6 +42,7 @@ def children(pid):
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_a_task_is_flowers_own_program_and_ends_with_who_asked_for_it(tmp_path):
     done = subprocess.run(
         [*WARM, "sh", "-c", TASK, "program"], cwd=tmp_path, capture_output=True, text=True, timeout=300
@@ -61,7 +61,7 @@ def test_a_task_is_flowers_own_program_and_ends_with_who_asked_for_it(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", ["its input ends", "it is asked to"])
+@pytest.mark.parametrize("how", ["its input ends", pytest.param("it is asked to", marks=pytest.mark.slow)])
 def test_the_program_ends_when_its_starter_is_gone_or_asks(tmp_path, how):
     program = "echo started; exec sleep 1000"
     command = [*WARM, warm.UNTIL_EOF, "sh", "-c", program]
@@ -124,15 +124,6 @@ def test_nothing_of_a_bundle_is_imported(bundle, monkeypatch):
         with pytest.raises(ModuleNotFoundError):
             import_module(name)
     assert import_module("wave").__name__ == "wave"  # what is installed is found as before
-
-
-def test_forks_draw_from_generators_of_their_own():
-    drawn = []
-    for _ in range(2):
-        np.random.seed(0)  # noqa: NPY002
-        warm.fresh_generators()
-        drawn.append(np.random.random())  # noqa: NPY002
-    assert drawn[0] != drawn[1]
 
 
 def test_what_asks_for_tasks_is_for_this_account_alone():

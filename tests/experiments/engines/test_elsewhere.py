@@ -6,23 +6,17 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Context, RecordDict
-from torch import OutOfMemoryError
 from torch.utils._python_dispatch import _pop_mode
 
-from client.app import make_client_app
 from experiments.deployment import apps
-from experiments.engines import processes
 from experiments.engines.engine import engine_worker
-from experiments.engines.grid import InProcessWorker, LocalGrid, local_context, run_locally, set_identity
-from experiments.engines.processes import CannotBegin, in_another_process
+from experiments.engines.grid import local_context, run_locally, set_identity
+from experiments.engines.processes import in_another_process
 from experiments.settings.experiment import build
-from fedmf.errors import DeviceLostError, RunStoppedError
-from no_room import app_once, app_that_dies, refuse_room
 from plans import KEY
-from poison import PLAN, app_of, examples_of, fail, lose_device
+from poison import app_of, app_that_dies, lose_device
 from runs import composed
 from server.cohort import SimulatedPopulation
-from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF, make_server_app
 from tasks import joint, untagged
@@ -63,6 +57,7 @@ def trained(*, dies, on_failure=lambda failure: None):
     return strategy.state.model
 
 
+@pytest.mark.slow
 def test_a_simulation_in_one_process_goes_on_bit_for_bit_without_its_device():
     heard = []
     np.testing.assert_array_equal(trained(dies=True, on_failure=heard.append), trained(dies=False))
@@ -106,54 +101,8 @@ def alone():
     return {client: played(app_of(None), client)[client] for client in "123"}
 
 
-def test_what_making_the_first_trainer_raises_is_raised_at_once_and_else_costs_a_client_its_turn():
-    arguments = examples_of, refuse_room, PLAN.client_plan
-    with pytest.raises(OutOfMemoryError):
-        make_client_app(*arguments, at_once=True)
-    assert is_zero(played(make_client_app(*arguments), "1")["1"])
-
-
-def test_where_no_process_can_begin_after_a_lost_device_nothing_is_released(monkeypatch):
-    begun, heard, state = [], [], first_state(PLAN, np.zeros(PLAN.dimension, "f4"), KEY)
-
-    class Full:
-        def __init__(self, make_app):
-            begun.append("process")
-
-        def begin(self):
-            begun.append("try")
-            raise CannotBegin("no room")
-
-        def end(self):
-            begun.append("end")
-
-    monkeypatch.setattr(processes, "PAUSE", 0)
-    monkeypatch.setattr(processes, "LocalProcess", Full)
-    special = lambda client, context: examples_of("special", context)  # noqa: E731
-    app = app_of(lose_device, partial(in_another_process, app_once), examples=special)
-    strategy = FedMF(PLAN, Sgd(1.0), SimulatedPopulation(), state, tasks_per_message=5)
-    with pytest.raises(RunStoppedError, match=r"lost device \(no room\); 3 tries"):
-        strategy.start(LocalGrid(InProcessWorker(app), heard.append), num_rounds=1)
-    assert begun == ["process", "try", "try", "try", "end"]
-    assert (strategy.state.round, len(strategy.state.register.spent), heard) == (0, 0, [])
-
-
 def test_a_client_that_ends_the_other_process_too_silences_no_other(alone):
     clients = ("1", "special", "2", "3", "special")
     sent = played(app_of(lose_device, partial(in_another_process, app_that_dies)), *clients)
     assert is_zero(sent.pop("special"))
     assert sent == alone
-
-
-@pytest.mark.parametrize("spoil", [fail, lose_device])
-def test_a_trainer_that_cannot_be_made_again_costs_nobody_but_the_client_before_it(alone, spoil):
-    def elsewhere(message, context):
-        revive()
-        return app_once(spoil)(message, context)
-
-    sent = played(app_once(spoil, elsewhere), "1", "special", "2", "3")
-    assert is_zero(sent.pop("special"))
-    assert sent == alone
-    revive()
-    with pytest.raises(DeviceLostError, match="end this process"):
-        app_once(spoil)(joint("1", "special", "2"), local_context())

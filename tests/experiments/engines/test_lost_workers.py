@@ -1,4 +1,4 @@
-"""Worker processes that cannot begin, and a fork server that ends: no client is charged with either."""
+"""Worker processes that cannot begin or have no room, and a fork server that ends: no client is charged with either."""
 
 import os
 import signal
@@ -6,14 +6,17 @@ import subprocess
 import sys
 import time
 from functools import partial
-from multiprocessing import forkserver
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from experiments.engines import processes
+import poison
+import runs
+from experiments.cli.command import guard
+from experiments.engines import engine, processes
 from experiments.engines.grid import Failure, InProcessWorker, LocalGrid
-from fedmf.errors import DataError, RunStoppedError
+from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
 from poison import app_of, pool_of
 from tasks import joint, values_in
@@ -21,11 +24,6 @@ from tasks import joint, values_in
 pytestmark = pytest.mark.long
 
 NAMES = ("special", *"abcdefgh")
-
-
-def app_without_data():
-    """Raise what a missing file of data does."""
-    raise DataError("there is no file of data.")
 
 
 def app_with_deeds(folder):
@@ -42,11 +40,6 @@ def do_next(folder, model):
             end_server(os.getppid())
             time.sleep(60)  # the pool ends this process
         os._exit(1)
-
-
-def fork_server():
-    """Return the id of this process's fork server."""
-    return forkserver._forkserver._forkserver_pid
 
 
 def end_server(pid):
@@ -66,21 +59,7 @@ def here():
     return played(LocalGrid(InProcessWorker(app_of(None))), *NAMES)
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    """A short pause between two tries to begin a worker; a killed fork server must have ended by then."""
-    monkeypatch.setattr(processes, "PAUSE", 0.2)
-
-
-def test_what_stops_workers_is_said_in_one_sentence_and_without_a_traceback(impatient, capfd):
-    with (
-        pool_of(app_without_data, workers=1) as pool,
-        pytest.raises(RunStoppedError, match=r"can begin \(there is no file of data\.\)"),
-    ):
-        LocalGrid(pool).send_and_receive([joint("a")])
-    assert capfd.readouterr().err == ""
-
-
+@pytest.mark.slow
 def test_the_end_of_the_fork_server_costs_no_client_and_then_a_client_its_own(here, tmp_path):
     for number, deed in enumerate(["end server", "end", "end", "end"]):
         (tmp_path / str(number)).write_text(deed)
@@ -120,6 +99,7 @@ with pool_of(app_of, None) as pool:
 """
 
 
+@pytest.mark.slow
 def test_no_process_outlives_a_run_that_is_killed():
     search, command = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}, [sys.executable, "-c", KILLED]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | search) as run:
@@ -129,22 +109,51 @@ def test_no_process_outlives_a_run_that_is_killed():
     wait_until_gone(*begun)
 
 
-def is_shielded(pid):
-    """Say whether a process was begun with Ctrl-C and SIGHUP blocked, as our fork servers are."""
-    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "SigBlk" in line]
-    blocked = int(line.split()[1], 16)
-    return all(blocked >> number - 1 & 1 for number in (signal.SIGINT, signal.SIGHUP))
+SMALL = (
+    *("model=custom", "population.cohort_size=10", "population.rounds_per_epoch=1", "mechanism=independent"),
+    *("population.epochs=2", "run.reproducible=true", "output=json"),
+)
+NET = "model.name=poison:RoomlessNet"
 
 
-def test_a_fork_server_that_ends_between_rounds_costs_nothing_and_is_begun_anew_as_the_first_was(here):
-    heard, servers = [], []
-    with pool_of(app_of, None) as pool:
-        grid = LocalGrid(pool, heard.append)
-        for _ in range(2):  # before any worker has begun, and when all have nothing to do
-            servers.append(fork_server())
-            end_server(servers[-1])
-            os.waitid(os.P_PID, servers[-1], os.WEXITED | os.WNOWAIT)
-            assert played(grid, *NAMES) == here
-            assert fork_server() not in servers
-            assert is_shielded(fork_server())
-    assert heard == []
+def has_released_nothing(run):
+    """Say whether no round of `run` was released: no metrics, no statement and no model."""
+    metrics = run / "metrics.jsonl"
+    return (not metrics.exists() or not metrics.read_text()) and not any(
+        (run / name).exists() for name in ("privacy.json", "model.npz")
+    )
+
+
+def test_where_no_worker_has_room_for_the_model_nothing_is_released_and_the_run_goes_on_later(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(processes, "PAUSE", 0.1)
+    monkeypatch.setenv(poison.FULL, str(tmp_path / "full"))
+    (tmp_path / "full").touch()
+    run, two = tmp_path / "run", (*SMALL, NET, "engine.workers=2")
+    assert guard(lambda: runs.run(run, *two)) == 1
+    said = capfd.readouterr().err
+    assert "error: no worker process can begin (OutOfMemoryError: CUDA out of memory." in said
+    assert "nothing of the round was released" in said
+    assert "zeros" not in said
+    assert has_released_nothing(run)
+    (tmp_path / "full").unlink()
+    straight = runs.run(tmp_path / "straight", *SMALL, NET)
+    resumed = runs.run(run, *two, "run.resume=true")
+    np.testing.assert_array_equal(runs.model(resumed), runs.model(straight))
+
+
+def test_where_the_runs_own_process_has_no_room_it_stops_before_the_first_round(tmp_path, monkeypatch):
+    """That there was room when it was rehearsed does not mean that there is now."""
+    made, rehearsed = [], engine.Experiment.make_trainer
+
+    def make(experiment):
+        made.append(experiment)
+        return poison.refuse_room() if len(made) > 1 else rehearsed(experiment)
+
+    monkeypatch.setattr(engine.Experiment, "make_trainer", make)
+    with pytest.raises(
+        RunStoppedError, match=r"trainer cannot be made \(OutOfMemoryError: CUDA out of memory"
+    ):
+        runs.run(tmp_path / "run", *SMALL, NET)
+    assert has_released_nothing(tmp_path / "run")

@@ -1,25 +1,26 @@
-"""Runs in Ray clusters on this machine, one of two nodes and one of a run's own: the same bits, and what is an error."""
+"""Ray: what workers must have in common with the process that asks them; clusters on this machine give the same bits."""
 
 import contextlib
 import json
 import os
 import shutil
 import sys
-from concurrent.futures import Future
 from types import SimpleNamespace
 
-import cloudpickle
 import numpy as np
 import pytest
 
-from cluster_runs import write_data
+from client.data import Examples
+from client.data.dataset import LazyClients
 from experiments.cli.command import guard
-from experiments.engines import ray
-from experiments.engines.processes import CannotBegin
-from experiments.engines.ray import RayProcess, import_ray
+from experiments.engines import engine
+from experiments.engines.engine import check_same, examples_digest, said_of, sample_of, source_digest
+from experiments.engines.ray import import_ray
 from experiments.settings.engine import RaySettings
+from experiments.settings.experiment import build
+from fedmf import compiling
 from fedmf.errors import SettingError
-from ray_clusters import cluster, free_port, in_a_process
+from ray_clusters import cluster, free_port, in_a_process, write_data
 from runs import composed, metrics, model, simulate
 
 pytest.importorskip("ray")
@@ -46,38 +47,7 @@ def test_a_cluster_of_the_runs_own_is_never_started_without_a_token(monkeypatch)
     import_ray(RaySettings("ray", address="auto"))
 
 
-def test_a_process_that_does_not_come_back_in_time_cannot_begin():
-    """Or comes back, and builds what it runs clients with."""
-    asked = []
-
-    def call(*given):
-        asked.append(given[1])
-        return SimpleNamespace(future=Future)
-
-    name = SimpleNamespace(options=lambda max_task_retries: SimpleNamespace(remote=lambda: "name"))
-    actor = SimpleNamespace(name=name, call=SimpleNamespace(remote=call))
-    for up in ([], ["name"]):
-        fake = SimpleNamespace(wait=lambda names, timeout, up=up: (up, []))
-        with contextlib.nullcontext() if up else pytest.raises(CannotBegin, match="not again within"):
-            RayProcess(fake, actor, "app", "").begin()
-    assert asked == ["app"]
-
-
-def test_a_workers_code_travels_without_our_package_and_keeps_the_machines_own_places(monkeypatch, tmp_path):
-    packed, by_name = cloudpickle.dumps(ray.worker_class()), cloudpickle.dumps(RayProcess)
-    for module in [name for name in sys.modules if name.partition(".")[0] == "experiments"]:
-        monkeypatch.setitem(sys.modules, module, None)  # as where it is not installed
-    with pytest.raises(ImportError):
-        cloudpickle.loads(by_name)
-    worker = cloudpickle.loads(packed)
-    monkeypatch.setattr(sys, "path", ["there", "both"])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    worker(["ours", "both"], "/no/such/folder", 1)
-    assert sys.path == ["ours", "both", "there"]
-
-
-PLAY = "import sys, cluster_runs; cluster_runs.play(*sys.argv[1:])"
+PLAY = "import sys, ray_clusters; ray_clusters.play(*sys.argv[1:])"
 
 
 def played(folders, directory, runs, code=PLAY, **environment):
@@ -129,7 +99,7 @@ def test_two_nodes_give_the_bits_of_one_process_and_other_data_or_no_token_are_a
 
 
 OUTSIDER = """
-import sys, grpc, cluster_runs
+import sys, grpc, ray_clusters
 from experiments.engines import ray as engine
 join = engine.join
 
@@ -142,7 +112,7 @@ def watched(ray, settings):
         print("an outsider is", error.code().name.lower())
 
 engine.join = watched
-cluster_runs.play(*sys.argv[1:])
+ray_clusters.play(*sys.argv[1:])
 """
 
 
@@ -161,3 +131,128 @@ def test_a_client_that_kills_its_process_takes_no_other_with_it_and_without_its_
     total = said["dies"].strip().splitlines()[-1]
     assert total.startswith("1 of 40 clients failed and count as zeros")
     assert "its process died" in total
+
+
+NAME = "the Ray worker 17 on node b (0123abcd)"
+
+
+def check(ours, *answers):
+    """Compare what this process says with the answers of workers, the last of which has a name."""
+    check_same([worker(lambda answer=answer: answer, NAME) for answer in answers], (), ours)
+
+
+def worker(answer, name):
+    """A worker that says what `answer` returns, or cannot for what it raises."""
+    return SimpleNamespace(name=name, call=lambda function, *given: SimpleNamespace(result=answer))
+
+
+def said(*overrides, sample=None):
+    settings = composed("engine=ray", *overrides)
+    experiment = build(settings)
+    return said_of(settings, experiment, sample or sample_of(experiment.dataset.clients))
+
+
+def test_what_differs_is_seen_and_the_first_difference_is_named_with_its_worker(monkeypatch):
+    sample = sample_of(build(composed()).dataset.clients)
+    ours = said(sample=sample)
+    assert said("dataset.max_test_examples=100", sample=sample) == ours  # of which workers see nothing
+    for override, thing in {
+        "clipping.l2_norm=2": "what a client enforces",
+        "compression.keep_probability=0.2": "what a client enforces",
+        "model=mlp": "the model",
+        "dataset=synthetic": "the shape of an example",
+    }.items():
+        theirs = said(override, sample=sample)
+        with pytest.raises(SettingError, match=rf"17 on node b .* differs from this process in {thing}: "):
+            check(ours, dict(ours), theirs)
+    # Installed it may be: its rotations are numpy's, and differ in the last bits from 2^15 coordinates on.
+    monkeypatch.setattr(compiling, "version", lambda: "0")
+    with pytest.raises(SettingError, match=r"in numba: 0 there, .* here"):
+        check(ours, said(sample=sample))
+
+
+class Named(LazyClients):
+    """Clients that are known by name; their examples are `change` more than they should be, or drawn at each reading."""
+
+    def __init__(self, change=0.0):
+        self.change = change
+
+    def __len__(self):
+        return 20
+
+    def client(self, i):
+        change = np.random.default_rng().random() if self.change is None else self.change
+        return Examples(np.full((2, 3), i + change, "f4"), np.zeros(2, np.int64))
+
+    def identify(self, fingerprint, numbers):
+        for i in numbers:
+            fingerprint.text(f"user {i}")
+
+
+def test_examples_behind_the_same_names_are_read_unless_each_reading_gives_others():
+    sample = sample_of(Named())
+    assert sample[1] == tuple(range(20))
+    assert examples_digest(Named(change=1), *sample) != examples_digest(Named(), *sample)
+    assert sample_of(Named(change=None))[1] == ()
+
+
+MODEL = """import torch
+
+
+class Net(torch.nn.Linear):
+    def __init__(self, input_shape, classes):
+        super().__init__(4, classes)
+
+    def forward(self, x):
+        return super().forward(x.flatten(1))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of a module `own_module_m1` and a package `own_package_m1`, found first."""
+    (tmp_path / "own_package_m1/inner").mkdir(parents=True)
+    for name in ("__init__.py", "inner/__init__.py", "inner/nets.py", "helper.py", "../own_module_m1.py"):
+        (tmp_path / "own_package_m1" / name).write_text("" if "__" in name else MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith(("own_module_m1", "own_package_m1"))]:
+        del sys.modules[name]
+
+
+def test_every_python_file_of_a_package_counts_wherever_it_lies(folder, tmp_path_factory, monkeypatch):
+    path = "own_package_m1.inner.nets:Net"
+    seen, other = [source_digest(path)], tmp_path_factory.mktemp("elsewhere")
+    package = shutil.copytree(folder / "own_package_m1", other / "own_package_m1")
+    (package / ".#helper.py").symlink_to("somebody@somewhere.1")  # an editor's lock
+    monkeypatch.syspath_prepend(str(other))
+    assert source_digest(path) == seen[0]
+    for file in ("helper.py", "inner/nets.py", "__init__.py"):
+        (package / file).write_text("changed = True\n")
+        seen.append(source_digest(path))
+    for file in (*package.rglob("__init__.py"), *folder.rglob("__init__.py")):
+        file.unlink()  # without one it counts whole too
+    seen.append(source_digest(path))
+    assert len({*seen}) == 5
+    assert source_digest("no_such_module_m1.inner:f") == "of no file"
+    assert source_digest("torch.nn.functional:mse_loss") == "as the software"
+
+
+def test_a_worker_with_another_source_of_the_users_own_is_an_error_that_names_it(folder, monkeypatch):
+    def theirs():
+        (folder / "own_module_m1.py").write_text(MODEL.replace("flatten(1)", "flatten(2)"))
+        return said_of(settings, experiment, engine_sample[0])
+
+    engine_sample, real = [], engine.sample_of
+    monkeypatch.setattr(
+        engine, "sample_of", lambda clients: engine_sample.append(real(clients)) or engine_sample[0]
+    )
+    monkeypatch.setattr(engine, "ray_processes", lambda *given: contextlib.nullcontext([worker(theirs, "b")]))
+    own = ("model=custom", "model.name=own_module_m1:Net", "dataset=custom", "dataset.name=poison:load")
+    settings = composed("engine=ray", *own, "population.cohort_size=3")
+    experiment = build(settings)
+    with (
+        pytest.raises(SettingError, match=r"^b differs from this process in the code of own_module_m1:Net: "),
+        engine.engine_worker(settings, experiment),
+    ):
+        pytest.fail("it began")

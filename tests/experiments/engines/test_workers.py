@@ -1,10 +1,7 @@
 """Worker processes: what they are, share and hold, and the same bits as with one process."""
 
-import os
-import signal
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -12,13 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-import no_room
+import poison
 import runs
-from experiments.engines import engine, processes
+from experiments.engines import engine
 from experiments.engines.engine import shared_tasks
 from experiments.engines.grid import Failure, InProcessWorker, LocalGrid
-from experiments.engines.processes import LocalProcess, process_context, start_process
-from experiments.settings.experiment import build
 from fedmf.updates import wire
 from poison import app_of, dying_app, pool_of
 from runs import STATE, composed
@@ -69,6 +64,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_workers_are_forked_from_one_process_that_has_imported_and_done_nothing_else(tmp_path):
     """It is found past folders of the user's own, is deaf to a terminal's signals, and gives no worker its environment or generators."""
     for name in ("experiments", "client", "fedmf", "tasks", "torch"):
@@ -85,34 +81,6 @@ def test_workers_are_forked_from_one_process_that_has_imported_and_done_nothing_
         check=False,
     )
     assert (done.stdout, done.stderr) == ("all is well\n", "")
-
-
-def test_a_worker_ignores_what_a_terminal_sends_to_all():
-    with ProcessPoolExecutor(1, process_context(), start_process, (dict(os.environ),)) as executor:
-        for number in (signal.SIGINT, signal.SIGHUP):
-            assert executor.submit(signal.getsignal, number).result() == signal.SIG_IGN
-
-
-def test_an_interrupt_while_workers_start_waits_for_their_fork_and_then_for_them(monkeypatch):
-    """What a starting process unpickles must not be freed before: it would print a traceback into a command that has ended."""
-    done = []
-
-    class Executor:
-        def __init__(self, *given):
-            done.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
-
-        def submit(self, *given):
-            raise KeyboardInterrupt
-
-        def shutdown(self, **given):
-            done.append("ended")
-
-    monkeypatch.setattr(processes, "ProcessPoolExecutor", Executor)
-    settings = composed("engine.workers=2")
-    with pytest.raises(KeyboardInterrupt), engine.engine_worker(settings, build(settings)):
-        pytest.fail("it began")
-    assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= done[0]
-    assert done[1:] == ["ended"]
 
 
 def with_another_model(message):
@@ -155,7 +123,11 @@ def test_workers_reply_as_one_process_does_round_after_round_each_message_with_i
         assert second == other
 
 
-@pytest.mark.parametrize("make", [partial(app_of, no_room.end), dying_app], ids=["process", "device"])
+@pytest.mark.parametrize(
+    "make",
+    [partial(app_of, poison.end), pytest.param(dying_app, marks=pytest.mark.slow)],
+    ids=["process", "device"],
+)
 def test_a_client_that_ends_its_worker_takes_no_other_client_of_the_message_along(here, make):
     heard = []
     with pool_of(make) as pool:
@@ -190,19 +162,6 @@ def test_each_worker_sees_one_gpu_of_several_in_turn(monkeypatch, visible, seen)
     assert engine.visible_gpu(1, "cpu") == {}
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert engine.visible_gpu(1, "auto") == {}
-    process = LocalProcess(partial(app_of, None), found[3])
-    process.begin().result()
-    assert process.call(os.getenv, "CUDA_VISIBLE_DEVICES").result() == seen[3]
-    process.end()
-
-
-def test_a_worker_holds_all_clients_and_no_test_set():
-    settings = composed("dataset=digits")
-    whole = build(settings).dataset
-    ours = engine.resident(settings, whole.public).dataset
-    assert (len(ours.test), len(whole.test)) == (0, 360)
-    assert len(ours.clients) == len(whole.clients)
-    np.testing.assert_array_equal(ours.clients[7].x, whole.clients[7].x)
 
 
 def test_messages_hold_many_clients_unless_each_may_fail_on_its_own():

@@ -1,21 +1,24 @@
-"""report.html: what it shows, that it asks nothing of a network, and that no secret gets in."""
+"""report.html and the command report: what is shown, that nothing is asked of a network, that no secret gets in, and plots as files."""
 
+import json
 import re
 from base64 import b64decode
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import written_run
 from experiments.pages.run_page import (
-    by_round_section,
     noise_section,
-    privacy_section,
-    run_page,
     write_report,
 )
+from experiments.report import ReportSettings, report
 from experiments.run_files.reader import read_run
+from experiments.settings.compose import compose
+from fedmf.errors import RunDirectoryError
 from runs import model, run as simulated
 
 
@@ -44,11 +47,6 @@ def page(directory, **changes):
     return (directory / "report.html").read_text()
 
 
-def text(directory, **changes):
-    """Return what a reader of the report reads."""
-    return Reader(page(directory, **changes)).text
-
-
 def requests(html):
     """Return everything that would make a browser ask a network for something."""
     loading = ("src", "href", "xlink:href", "data", "srcset", "poster", "action", "background")
@@ -68,72 +66,6 @@ def test_the_page_asks_nothing_of_a_network_and_no_secret_file_is_opened(tmp_pat
     assert "SECRET-KEY" not in html
     assert "checkpoint" not in html
     assert html == page(tmp_path)
-
-
-def test_every_field_of_summary_and_statement_is_on_the_page_with_unit_and_file(tmp_path):
-    summary = {"adjacency": "zero_out", "test_examples": 360}
-    said = text(tmp_path, summary=summary, privacy={"sigma_by_epoch": [0.25, 0.25, 0.5]})
-    for key in {*written_run.SUMMARY, *summary} - {"shape"}:
-        assert f"summary.json: {key}" in said
-    for row in (
-        "accuracy on the test set93.5 %summary.json: accuracy",
-        "clients N with training examples1,437summary.json: clients",
-        "compression of the values sent6.35 timessummary.json: compression_ratio",
-        "values that a client sends in a round922 bytessummary.json: uplink_bytes_per_client",
-        "wall time12.5 ssummary.json: wall_seconds",
-        "shape of an example8, 8summary.json: shape.input_shape",
-        "mechanism.familyoptimalprivacy.json: mechanism.family",
-        "sigma by epoch0.25, 0.5privacy.json: sigma_by_epoch",
-    ):
-        assert row in said
-    assert "{'" not in said
-    assert "zero_out" not in said
-    claim = "at delta = 0.0001, for one image = one client, under zero-out adjacency; what it covers is under"
-    assert said.count(claim) == 2  # with the result and at the plot
-    assert set(re.findall(r"\b6\.3\d*", said)) == {"6.35"}  # the ratio is the same everywhere
-
-
-def test_the_statement_is_in_words_and_each_sentence_once(tmp_path):
-    assert "It holds for <one> client & run." in text(tmp_path)
-    statement = {
-        "paragraph": "It is private. Beware. Not covered: tests; a search.",
-        "not_covered": ["tests", "a search"],
-        "warnings": ["Beware."],
-    }
-    assert list(privacy_section(statement).points) == ["not covered: tests", "not covered: a search"]
-    said = text(tmp_path, privacy=statement)
-    assert [said.count(words) for words in ("tests", "a search", "Beware.")] == [1, 1, 1]
-
-
-def test_plots_have_axes_units_and_captions_with_numbers_and_files(tmp_path):
-    run = read_run(written_run.write(tmp_path))
-    plots = [section.plot for section in run_page(run).sections if section.plot]
-    assert [plot.y_label for plot in plots] == [
-        "accuracy (%)", "epsilon", "loss (nats)", "noise std (relative)", "sent by clients"
-    ]  # fmt: skip
-    assert {plot.x_label for plot in plots} == {"round"}
-    accuracy, epsilon, _, noise, sent = (plot.caption for plot in plots)
-    assert accuracy == "Accuracy on the test set after round 6: 93.5 %. From metrics.jsonl: accuracy."
-    assert epsilon.startswith("Epsilon spent after round 6: 8. From metrics.jsonl: epsilon. It holds at")
-    assert "per_round_error" in noise
-    total, dense = 6 * 64 * 921.6, 6 * 64 * (4 * 650 + 512)
-    assert f"{total / 1000:.1f} kB against {dense / 1e6:.1f} MB" in sent
-    reader = Reader(page(tmp_path))
-    assert sorted(reader.values("aria-describedby")) == sorted({*reader.values("id")})
-    assert len(reader.values("id")) == 5
-    assert all(reader.values("alt"))
-
-
-def test_a_part_that_is_missing_is_not_drawn_and_compared_with_nothing(tmp_path):
-    for rounds, lines in ((6, 3), (2, 2)):  # of a run that ended early the least possible noise is not known
-        plot = noise_section(read_run(written_run.write(tmp_path, summary={"rounds": rounds}))).plot
-        assert [len(line.y) for line in plot.series] == [rounds] * lines
-    assert f"{((1.2**2 + 1.4**2) / 2) ** 0.5:.4g} for optimal" in plot.caption
-    unscored = [{**line, "accuracy": None} for line in written_run.metrics()]
-    (tmp_path / "mechanism.json").unlink()
-    said = text(tmp_path, metrics=unscored, mechanism=None)
-    assert "metrics.jsonl contains no round with a value of accuracy" in said
-    assert "independent noise" not in said
 
 
 def test_the_noise_shown_is_that_in_the_model_of_a_run_whose_clients_send_nothing(tmp_path):
@@ -163,21 +95,6 @@ def test_warnings_come_first_and_a_private_run_has_none(tmp_path):
     assert html.count("<img") == 4
 
 
-def test_further_metrics_have_words_a_plot_and_a_word_on_rounds_without_a_value(tmp_path):
-    lines = written_run.metrics()
-    for line, top5 in zip(lines, (0.5, 0.6, 0.7, None, 0.9, 0.95), strict=True):
-        line |= {"top5": top5, "recall": None}
-    config, summary = {"metrics": ["accuracy", "top5", "mine:recall"]}, {"top5": 0.95, "recall": None}
-    said = text(tmp_path, config=config, summary=summary, metrics=lines)
-    assert "top-5 accuracy on the test set95.0 %summary.json: top5" in said
-    assert "recall on the test set (mine:recall)–summary.json: recall" in said
-    assert "metrics.jsonl contains no round with a value of recall." in said
-    plot = by_round_section(read_run(tmp_path), "top5").plot
-    assert plot.y_label == "top5 (%)"
-    assert plot.caption.startswith("Top-5 accuracy on the test set after round 6: 95.0 %")
-    assert list(plot.series[0].x) == [1, 2, 3, 5, 6]
-
-
 def test_a_foreign_directory_brings_no_code_to_the_page_and_settings_name_no_folder(tmp_path):
     names = ["mine:<script>", "a:b c", "<b>", "mine:recall", 3, {"f1": 2}]
     lines = [line | {"<script>": 0.5, "<b>": 0.5, "recall": 0.5} for line in written_run.metrics()]
@@ -191,3 +108,40 @@ def test_a_foreign_directory_brings_no_code_to_the_page_and_settings_name_no_fol
     assert "/home/somebody" not in html
     assert f"{tmp_path.parent}" not in html
     assert data["path"] in (tmp_path / "r" / "config.yaml").read_text()
+
+
+NAMES = ("accuracy_by_round", "bytes_by_round", "epsilon_by_round", "loss_by_round", "noise_by_round")
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A finished run."""
+    return written_run.write(tmp_path / "r", mechanism={"update_noise_std": 0.03})
+
+
+def reported(directory, *overrides):
+    report(compose("report", [f"directory={directory}", *overrides], ReportSettings))
+
+
+def test_every_plot_of_the_page_is_a_png_and_an_svg_as_wide_as_a_column(directory, tmp_path, capsys):
+    for _ in range(2):  # the second time over the first
+        reported(directory, f"plots={tmp_path / 'p'}", "output=json")
+        printed = json.loads(capsys.readouterr().out)
+    files = {tmp_path / "p" / f"{name}.{form}" for name in NAMES for form in ("png", "svg")}
+    assert set((tmp_path / "p").iterdir()) == set(map(Path, printed["plots"])) == files
+    assert (directory / "report.html").read_text().count("<img") == len(NAMES)
+    assert printed["page"] == str(directory / "report.html")
+    with Image.open(tmp_path / "p" / "noise_by_round.png") as image:
+        assert image.info["dpi"] == pytest.approx((300, 300), abs=0.1)
+        assert image.size[0] == pytest.approx(300 * 3.25, abs=1)
+    svg = (tmp_path / "p" / "noise_by_round.svg").read_text()
+    assert float(re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)[1]) == pytest.approx(72 * 3.25)
+
+
+def test_without_plots_the_page_alone_is_written_and_an_error_changes_nothing(directory, tmp_path, capsys):
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(RunDirectoryError, match=r"plots is .* is a file; name a directory"):
+        reported(directory, f"plots={tmp_path / 'mine'}")
+    assert not (directory / "report.html").exists()
+    reported(directory)
+    assert capsys.readouterr().out == f"{directory / 'report.html'}\n"

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crashes import behind_round, cut
 from experiments import run as door
 from experiments.cli.command import guard
 from experiments.session.recorder import Scorer
 from fedmf.errors import DivergedError
-from runs import metrics, refused, run
+from runs import behind_round, cut, metrics, refused, run
 from server import copies
 from server.checkpoint import Checkpoint
 
@@ -178,14 +177,3 @@ def test_a_divergence_that_a_crash_hid_after_its_row_ends_the_run_as_well(
 
     monkeypatch.setattr(Scorer, "score", score)
     ends(tmp_path / "r", capsys, *own)
-
-
-def test_metrics_that_are_a_link_are_refused_and_what_it_points_to_stays(
-    tmp_path, own, begun, capsys
-) -> None:
-    moved = (begun / "metrics.jsonl").rename(tmp_path / "elsewhere")
-    moved.write_bytes(moved.read_bytes() + b"a last line that would be cut")
-    before = moved.read_bytes()
-    (begun / "metrics.jsonl").symlink_to(moved)
-    assert "metrics.jsonl is a link" in refused(capsys, begun, *own, RESUME)
-    assert moved.read_bytes() == before

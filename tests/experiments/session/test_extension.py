@@ -7,14 +7,28 @@ import sys
 import numpy as np
 import pytest
 
-from crashes import Crash, behind_round, crash_at, cut
 from experiments import run as door
 from experiments.run_files.reader import read_config
-from experiments.settings.experiment import build
 from fedmf.accounting import EpochEvent, privacy_spent
-from fedmf.errors import PrivacyBudgetExhausted, SettingError
+from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
-from runs import SMALL, again, assert_equal, composed, contents, metrics, model, refused, run, summary
+from runs import (
+    SMALL,
+    Crash,
+    again,
+    assert_equal,
+    at_night,
+    behind_round,
+    composed,
+    contents,
+    crash_at,
+    cut,
+    metrics,
+    model,
+    refused,
+    run,
+    summary,
+)
 from server.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.long
@@ -85,15 +99,6 @@ def test_an_extended_run_says_and_shows_what_all_its_epochs_cost(finished, strai
     assert (model(straight) != model(finished)).any()
 
 
-def test_the_python_door_gives_the_plan_of_both_parts(straight):
-    plan = door.load(straight).plan
-    assert plan.participation.epochs_of_parts == (2, 1)
-    assert plan.noise_multiplier == summary(straight)["noise_multiplier"]
-    two, one = (build(composed(*SMALL, f"population.epochs={n}")).plan.factorization.epochs for n in (2, 1))
-    assert [e.fingerprint for e in plan.factorization.epochs] == [e.fingerprint for e in (*two, *one)]
-    assert two[0].fingerprint != two[1].fingerprint == one[0].fingerprint
-
-
 def test_without_noise_two_epochs_and_one_more_are_the_run_of_three(tmp_path):
     bare = (*SMALL, "privacy.epsilon=null", "privacy.noise_multiplier=0", "optimizer.momentum=0.5")
     three = run(tmp_path / "three", *bare, "population.epochs=3")
@@ -119,8 +124,8 @@ def test_the_added_epoch_has_the_next_key_of_a_reproducible_run_and_a_new_one_ot
     assert held[1].key.reveal() != held[2].key.reveal()
 
 
-@pytest.mark.parametrize(("call", "after"), [("fsync", n) for n in (1, 4, 6, 8, 9, 10, 11, 12, 14, 19, 27, 36)]
-                         + [("replace", n) for n in (2, 3, 4, 5, 7)] + [("unlink", 1), ("unlink", 5)])  # fmt: skip
+@pytest.mark.parametrize(("call", "after"), [("fsync", n) for n in (4, 9, 12, 27)] + [("replace", 3), ("unlink", 1)]
+                         + at_night(fsync=(1, 6, 8, 10, 11, 14, 19, 36), replace=(2, 4, 5, 7), unlink=(5,)))  # fmt: skip
 def test_killed_at_any_write_an_extension_has_not_begun_or_continues_bit_for_bit(
     tmp_path, monkeypatch, capsys, finished, straight, call, after
 ):
@@ -217,16 +222,6 @@ def test_data_of_another_number_of_clients_are_not_added(tmp_path, capsys):
     directory = run(tmp_path / "r", *own)
     written(11)
     assert "had 12 clients, and the data at hand give 11" in refused(capsys, directory, *own, *MORE)
-
-
-def test_the_door_extends_by_the_runs_own_settings_and_names_the_epsilon(tmp_path, finished):
-    directory = copied(finished, tmp_path)
-    with pytest.raises(PrivacyBudgetExhausted, match=r"9\.785"):
-        door.extend(directory, 1)
-    longer = door.extend(directory, 1, max_epsilon=20)
-    assert longer.summary["epochs"] == 3
-    assert longer.epsilon == statement(directory)["epsilon"]
-    run(directory, *SMALL, *RESUMED)  # over
 
 
 def test_a_run_that_lost_its_config_continues_under_no_other_limit(tmp_path, capsys, broken, finished):

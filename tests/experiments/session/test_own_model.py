@@ -8,14 +8,13 @@ import pytest
 import torch
 
 import runs
-from crashes import behind_round
 from experiments import run
 from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.session.recorder import Recorder
 from experiments.settings.compose import compose
-from fedmf.errors import SettingError
 from fedmf.updates.wire import ENVELOPE_BYTES
 from own_training import Probe, adapted
+from runs import behind_round
 
 pytestmark = pytest.mark.long
 
@@ -112,15 +111,3 @@ def test_a_resume_refuses_a_file_that_changed_in_what_is_frozen_or_trains(
     np.savez(file, **stored)
     runs.run(directory, *own)
     assert runs.summary(directory)["rounds"] == 6
-
-
-def test_a_loop_and_a_loss_of_ones_own_train_a_run_and_are_what_is_scored(tmp_path, capsys):
-    own = ("client.trainer=own_training:whole_batch", "client.loss=own_training:hinge")
-    directory = runs.run(tmp_path / "r", *SMALL, *own)
-    capsys.readouterr()
-    given = [f"directory={directory}", "output=json"]
-    evaluate(compose("evaluate", [*given, "trust_code=true"], EvaluateSettings))
-    assert json.loads(capsys.readouterr().out)["loss"] == runs.summary(directory)["loss"]
-    says = r"client.loss of .* is 'own_training:hinge', which would be imported"
-    with pytest.raises(SettingError, match=says):
-        evaluate(compose("evaluate", given, EvaluateSettings))

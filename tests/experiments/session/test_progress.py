@@ -1,68 +1,26 @@
-"""Progress: a bar on a terminal, lines where there is none; no line may claim more privacy than the run has."""
+"""What a run says on stderr: its progress, its warnings beforehand, the clients that failed; and what no file says."""
 
-import io
+import os
+import re
+import shutil
 import sys
 from functools import partial
+from types import SimpleNamespace
 
-from rich.console import Console
+import pytest
 
-from experiments.session.progress import View, standing
+import own_models
+import runs
+from experiments.engines.grid import Failure
+from experiments.session.progress import FailureCount, standing
 from plans import small_plan
+from runs import contents, cut, metrics, run
 
 PLAN = small_plan(clients=12, cohort_size=3, rounds_per_epoch=4, epochs=5)
 
 
-class Clock:
-    """Seconds that pass when they are told to."""
-
-    now = 50.0
-
-    def __call__(self):
-        return self.now
-
-
-def play(view, clock, rounds, seconds):
-    for number in rounds:
-        clock.now += seconds
-        view.show(number, f"round {number}/20")
-
-
 def said(number=9, spent=(5.4712, 7.9996), scored=8, values=None, *, reproducible=False, plan=PLAN):
     return standing(plan, number, spent, scored, values or {"accuracy": 0.928}, reproducible=reproducible)
-
-
-def test_a_terminal_shows_a_bar_below_the_line_and_what_is_printed_stands_above_it(monkeypatch):
-    out, clock = io.StringIO(), Clock()
-    terminal = partial(Console, file=out, force_terminal=True, width=100, _environ={})
-    monkeypatch.setattr("experiments.session.progress.Console", lambda stderr: terminal())
-    view = View(20, clock=clock)
-    with view.display:
-        play(view, clock, [1], 8)
-        print("round 2: 3 of 3 clients failed", file=sys.stderr)
-        play(view, clock, [2], 8)
-    _, _, below = out.getvalue().partition("3 of 3 clients failed")
-    assert "round 2/20" in below
-    assert "0:02:24" in below
-
-
-def test_without_a_terminal_lines_keep_a_distance_and_the_last_comes_but_in_a_job_of_a_sweep(capsys):
-    for job, shown in (((), ["8/20", "16/20", "20/20"]), (("job 3/12",), ["8/20", "16/20"])):
-        clock = Clock()
-        play(View(20, *job, clock=clock), clock, range(1, 21), 0.7)
-        lines = capsys.readouterr().err.splitlines()
-        assert [line.partition("round ")[2].split()[0] for line in lines] == shown
-        assert "time left 0:00:0" in lines[1]
-        assert all(line.startswith("job 3/12 | round " if job else "round ") for line in lines)
-    assert "left" not in lines[-1] or job
-
-
-def test_the_time_left_follows_the_rounds_of_this_session(capsys):
-    clock = Clock()
-    view = View(100, clock=clock)
-    clock.now += 500  # data are loaded
-    view.begin(90)
-    play(view, clock, [91, 92, 93], 20)
-    assert "time left 0:02:20" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_line_names_the_last_score_and_its_round_and_further_metrics():
@@ -74,5 +32,100 @@ def test_a_line_names_the_last_score_and_its_round_and_further_metrics():
 
 def test_a_run_that_is_not_private_is_called_so():
     assert "NOT private" not in said(spent=(5.0, 19.99))
-    for run in ({"spent": (5.0, 1e6)}, {"reproducible": True}, {"plan": small_plan(noise_multiplier=0)}):
-        assert "NOT private" in said(**run)
+    for given in ({"spent": (5.0, 1e6)}, {"reproducible": True}, {"plan": small_plan(noise_multiplier=0)}):
+        assert "NOT private" in said(**given)
+
+
+WASTEFUL = (
+    "dataset=synthetic", "dataset.clients=40", "dataset.features=6", "dataset.classes=3", "population.cohort_size=2",
+    "population.rounds_per_epoch=3", "population.epochs=2", "privacy.epsilon=null", "privacy.noise_multiplier=0.01",
+)  # fmt: skip
+COHORT = "warning: population.cohort_size is 2"
+
+
+@pytest.mark.long
+def test_it_is_said_again_while_nothing_was_released_and_not_afterwards(tmp_path, capsys):
+    counts = []
+    for session in (partial(cut, after=0), partial(cut, after=1), runs.run):
+        session(tmp_path / "r", "run.resume=true", *WASTEFUL)
+        counts.append(capsys.readouterr().err.count(COHORT))
+    assert counts == [1, 1, 0]
+
+
+OPTIONS = (
+    *("dataset=custom", "dataset.name=own_models:people", "model=custom", "model.name=own_models:Switched"),
+    *("population.cohort_size=3", "population.epochs=2", "run.reproducible=true", "output=json"),
+)
+WHY = "ValueError: the secret 42 ("
+SENT = "clients failed and count as zeros"
+
+
+@pytest.fixture
+def turning(monkeypatch):
+    """Give clients another turn of `own_models`; those with a value from `least` on."""
+
+    def give(name, least=0.0):
+        monkeypatch.setattr(own_models, "turn", getattr(own_models, name))
+        monkeypatch.setattr(own_models, "LEAST", least)
+
+    return give
+
+
+def said_failures(capsys):
+    """What stderr holds besides the progress and what is said before the run, by line."""
+    lines = capsys.readouterr().err.splitlines()
+    return [
+        line
+        for line in lines
+        if not re.match(r"round \d+/", line)
+        and not line.startswith(("warning: the noise", "warning: the model"))
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 2])
+def test_failures_are_counted_in_the_round_and_at_the_end_and_workers_do_not_rehearse(
+    tmp_path, capfd, monkeypatch, turning, workers
+):
+    turning("raising")
+    monkeypatch.setenv("OWN_TURN", "raising")  # in workers
+    monkeypatch.setenv("OWN_REHEARSALS", str(tmp_path / "rehearsed"))
+    run(tmp_path / "r", *OPTIONS, f"engine.workers={workers}")
+    first, last = said_failures(capfd)
+    assert len(metrics(tmp_path / "r")) == 4
+    assert first.startswith(f"round 1: 3 of 3 {SENT}; the first in round 1: {WHY}")
+    assert last.startswith(f"12 of 12 {SENT}; the first in round 1: {WHY}")
+    assert first.rstrip(")").endswith(f"own_models.py:{own_models.raising.__code__.co_firstlineno + 1}")
+    assert set((tmp_path / "rehearsed").read_text().split()) == {str(os.getpid())}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fails", ["raising", "not_finite"])
+def test_no_file_of_a_run_tells_a_client_that_failed_from_one_that_sent_zeros(
+    tmp_path, monkeypatch, capsys, turning, fails
+):
+    monkeypatch.setattr("time.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("experiments.run_files.provenance._now", lambda: "2026-01-01T00:00:00Z")
+    monkeypatch.setattr("secrets.token_hex", lambda count=32: "0" * 2 * count)
+    found, errors = {}, {}
+    for name in (fails, "zero", "honest"):
+        turning(name, least=77)
+        run(tmp_path / "r", *OPTIONS)
+        errors[name] = capsys.readouterr().err
+        found[name] = contents(tmp_path / "r")
+        shutil.rmtree(tmp_path / "r")
+    assert found[fails] == found["zero"]
+    model = tmp_path / "r/model.npz"
+    assert found["honest"][model] != found["zero"][model]
+    assert (SENT in errors[fails], SENT in errors["zero"]) == (True, False)
+
+
+@pytest.mark.long
+def test_whether_a_line_can_be_written_decides_nothing(monkeypatch):
+    def write(text):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=write, flush=lambda: None))
+    count = FailureCount()
+    count.add(Failure("a", "reason"))
+    count.on_heard(1, ["a", "b"])

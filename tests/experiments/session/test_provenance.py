@@ -5,7 +5,6 @@ import json
 import platform
 import shutil
 import socket
-import subprocess
 import sys
 import time
 import tomllib
@@ -16,17 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fedmf
-from crashes import behind_round, cut
-from experiments.cli.result import rows as result_rows
 from experiments.run_files import provenance
-from experiments.run_files.directory import PROVENANCE, RunDirectory
-from experiments.run_files.provenance import Provenance, code_digest, own_code, software
-from experiments.run_files.reader import read_run
+from experiments.run_files.directory import PROVENANCE
+from experiments.run_files.provenance import code_digest, own_code
 from fedmf import compiling, plan as plans
 from fedmf.accounting import Ledger
 from fedmf.plan import Plan
-from runs import SMALL, metrics, model, refused, run, summary
+from runs import SMALL, behind_round, cut, metrics, model, refused, run, summary
 from server.checkpoint import Checkpoint
 from without_numba import needs_numba
 
@@ -65,16 +60,8 @@ def test_versions_machine_and_times_are_those_of_this_process_and_no_name_or_pat
     before = time.time()
     directory = run(tmp_path / "r", *SMALL)
     (session,) = sessions(directory)
-    for name, known in (
-        ("fedmf", fedmf.__version__),
-        ("python", platform.python_version()),
-        ("torch", version("torch")),
-        ("flwr", version("flwr")),
-    ):
-        assert session["software"][name] == known
-    assert session["machine"]["accelerator"] is None
-    assert session["machine"]["memory_bytes"] > 10**8
-    assert session["machine"]["cores"] >= 1
+    known = {"python": platform.python_version(), "torch": version("torch"), "flwr": version("flwr")}
+    assert session["software"].items() >= known.items()
     assert time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(before)) <= session["started"] <= session["until"]
     assert summary(directory)["wall_seconds"] == session["wall_seconds"] <= time.time() - before
     (stated,) = statement(directory)["provenance"]
@@ -82,24 +69,6 @@ def test_versions_machine_and_times_are_those_of_this_process_and_no_name_or_pat
     text = (directory / PROVENANCE).read_text()
     for name in (socket.gethostname(), platform.node(), getpass.getuser(), str(Path.home()), "/"):
         assert name not in text
-
-
-def test_a_resumed_run_adds_its_sessions_and_the_page_their_times(tmp_path, monkeypatch):
-    monkeypatch.setattr(provenance, "_EVERY", 0.0)
-    directory = cut(tmp_path / "r", *SMALL)
-    monkeypatch.undo()
-    (killed,) = sessions(directory)
-    run(directory, *SMALL, RESUME)
-    first, second = sessions(directory)
-    assert first == killed
-    assert (first["first_round"], second["first_round"]) == (1, 5)
-    html = (directory / "report.html").read_text()
-    assert "Sessions: 2." in html
-    assert "of a session that was killed, the time after its last record is missing" in html
-    assert ", ".join(dict.fromkeys((first["started"], second["started"]))) in html
-    wall = summary(directory)["wall_seconds"]
-    assert wall == first["wall_seconds"] + second["wall_seconds"] > second["wall_seconds"]
-    assert ("wall seconds", f"{wall:.1f} in 2 sessions") in [*result_rows(read_run(directory))]
 
 
 @needs_numba
@@ -115,42 +84,6 @@ def test_a_resume_without_numba_continues_a_run_with_it_and_names_both(tmp_path,
     np.testing.assert_allclose(model(directory), model(whole), rtol=1e-4, atol=1e-5)
     assert not np.array_equal(model(directory), model(whole))  # another kind indeed
     assert [session["software"]["numba"] for session in sessions(directory)] == [version("numba"), None]
-
-
-DAMAGED = ["{", '{"sessions": [{"first_round": 1, "software": ["numba"]}]}']
-
-
-@pytest.mark.parametrize("text", DAMAGED)
-def test_a_damaged_record_keeps_no_run_from_being_resumed(tmp_path, capsys, text):
-    (tmp_path / PROVENANCE).write_text(text)
-    record = Provenance(RunDirectory(tmp_path))
-    record.begin(4)
-    record.write()
-    assert "cannot be read" in capsys.readouterr().err
-    assert record.end() >= 0
-    assert [entry["first_round"] for entry in record.code()] == [1, 4]
-    assert [session["first_round"] for session in sessions(tmp_path)] == [4]
-    assert (tmp_path / f"{PROVENANCE}.damaged").read_text() == text
-
-
-def test_the_commit_is_that_of_the_checkout_and_nothing_where_there_is_none(tmp_path):
-    def git(*arguments):
-        name = ("-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
-        command = ["git", *name, "-C", tmp_path, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-    def noted(folder):
-        return [software(folder)[name] for name in ("git_commit", "git_modified")]
-
-    (tmp_path / "lib").mkdir()
-    git("init", "-q")
-    (tmp_path / "code").write_text("1")
-    git("add", "code")
-    git("commit", "-qm", "first")
-    assert noted(tmp_path) == [git("rev-parse", "HEAD"), False]
-    (tmp_path / "code").write_text("2")
-    assert noted(tmp_path) == [git("rev-parse", "HEAD"), True]
-    assert noted(tmp_path / "lib") == [None, None]  # inside a checkout of somebody else's
 
 
 def test_a_permission_to_continue_a_copy_is_in_the_statement_from_the_first_round_on(tmp_path):

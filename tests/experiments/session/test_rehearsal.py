@@ -13,10 +13,9 @@ from client.losses import cross_entropy
 from client.rehearsal import rehearse
 from client.training import Trainer
 from experiments.cli.command import guard
-from experiments.session import recorder as scorer
 from experiments.settings.experiment import build
 from fedmf.errors import SettingError
-from runs import composed, metrics, run, simulate
+from runs import composed, simulate
 
 pytestmark = pytest.mark.long
 
@@ -108,12 +107,6 @@ def test_trainer_turn_loss_and_score_of_the_run_itself_are_rehearsed(given, chan
         rehearsed(*given.split(), **changes)
 
 
-def test_a_custom_loop_may_reach_what_the_loss_does_not_and_leave_evaluation_mode():
-    rehearsed("Unused", "client.trainer=own_training:with_a_loss_of_its_own")
-    with pytest.raises(SettingError, match=r"pool.weight, pool.bias of the model would be sent and noised"):
-        rehearsed("Unused")
-
-
 class Scribbling(Trainer):
     """A trainer of one's own that draws when it is made, and writes into the examples that it is given."""
 
@@ -147,26 +140,7 @@ def test_a_rehearsal_leaves_model_data_and_global_generators_bit_for_bit_as_they
     assert everything() != before  # the comparison sees a generator that moved
 
 
-def test_a_model_that_needs_two_examples_is_named_before_the_run(tmp_path, capsys):
-    said = rehearsed("AcrossExamples")
-    assert "cannot be trained on one example alone: ValueError: Expected more than 1 value" in said
-    assert rehearsed("Linear") is None
-    run(tmp_path / "r", *SMALL, *IMAGES, "model.name=own_models:AcrossExamples")
-    assert f"warning: {said}" in capsys.readouterr().err
-
-
-def test_a_model_that_cannot_be_scored_later_stops_the_run_in_a_sentence(tmp_path, capsys, monkeypatch):
-    options = (*SMALL, *IMAGES, "model.name=own_models:Switched")
-    real, scored = scorer.score, []
-
-    def score(*given, **options):
-        scored.append("once")
-        return own_models.raising(None) if len(scored) == 2 else real(*given, **options)
-
-    monkeypatch.setattr(scorer, "score", score)
-    assert guard(lambda: run(tmp_path / "r", *options)) == 1
-    error = capsys.readouterr().err
-    assert "the model could not be scored after round 2: ValueError: the secret 42 (" in error
-    assert "Traceback" not in error
-    run(tmp_path / "r", *options, "run.resume=true")
-    assert [row["round"] for row in metrics(tmp_path / "r")] == [1, 2]
+def test_a_custom_loop_may_reach_what_the_loss_does_not_and_leave_evaluation_mode():
+    rehearsed("Unused", "client.trainer=own_training:with_a_loss_of_its_own")
+    with pytest.raises(SettingError, match=r"pool.weight, pool.bias of the model would be sent and noised"):
+        rehearsed("Unused")

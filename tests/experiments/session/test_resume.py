@@ -1,20 +1,40 @@
-"""Runs that are killed at any instant continue bit for bit. A crash is an exception that nothing catches."""
+"""Runs that are killed at any instant continue bit for bit, by their own settings; others are refused by name. A crash is an exception that nothing catches."""
 
 import importlib
 import logging
 import os
 import resource
+import shutil
 import sys
 import traceback
 
+import numpy as np
 import pytest
 
-from checkpoints import changed, forget_round
-from crashes import Crash, crash_at, cut
+from checkpoints import forget_round
 from experiments.cli.command import guard
+from experiments.session.resume import run_settings
+from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms.families import optimal
 from fedmf.randomness import SecretKey
-from runs import SMALL, assert_equal, command, contents, metrics, refused, run, summary
+from runs import (
+    SMALL,
+    Crash,
+    again,
+    assert_equal,
+    at_night,
+    command,
+    composed,
+    contents,
+    crash_at,
+    cut,
+    metrics,
+    model,
+    refused,
+    run,
+    summary,
+    typed,
+)
 from server import strategy
 
 pytestmark = pytest.mark.long
@@ -38,8 +58,8 @@ def interrupted(directory, *options, call="fsync", after=31):
     return directory
 
 
-@pytest.mark.parametrize(("call", "after"), [("fsync", n) for n in (1, 2, 5, 8, 9, 10, 11, 15, 16, 17, 18, 20, 22, 24, 31, 32, 36, 39)]
-                         + [("replace", n) for n in (1, 2, 3, 5, 6, 8, 9, 11)])  # fmt: skip
+@pytest.mark.parametrize(("call", "after"), [("fsync", n) for n in (1, 9, 16, 24, 31, 39)] + [("replace", n) for n in (2, 8)]
+                         + at_night(fsync=(2, 5, 8, 10, 11, 15, 17, 18, 20, 22, 32, 36), replace=(1, 3, 5, 6, 9, 11)))  # fmt: skip
 def test_killed_at_any_write_the_run_continues_bit_for_bit(tmp_path, straight, call, after):
     directory = interrupted(tmp_path / "r", call=call, after=after)
     assert_equal(run(directory, *SMALL, RESUME), straight)
@@ -99,17 +119,6 @@ def test_another_matrix_behind_the_same_import_path_is_refused(tmp_path, monkeyp
     assert summary(directory)["rounds"] == 6
 
 
-def test_rounds_shown_but_not_on_record_are_never_run_again(tmp_path, capsys):
-    directory = interrupted(tmp_path / "r")
-    for number in (2, 3):
-        forget_round(directory / "checkpoint", number)
-    changed(directory / "checkpoint", "DELETE FROM base WHERE round = 2")
-    assert len(metrics(directory)) == 2
-    # Where an older state may be resumed, the rounds shown still say that it must not.
-    assert guard(lambda: run(directory, *SMALL, RESUME, "run.accept_copy=true")) == 2
-    assert "must not be run again" in capsys.readouterr().err
-
-
 def between_checkpoints(directory):
     """Leave a run that crashed in its first epoch, with no checkpoint since the start."""
     interrupted(directory, "run.checkpoint_every=100", after=27)
@@ -160,6 +169,7 @@ def test_faulty_clients_do_not_stop_a_run_or_its_resume(tmp_path):
     assert_equal(run(cut(tmp_path / "r", *faulty), *faulty, RESUME), whole)
 
 
+@pytest.mark.slow
 def test_killed_between_attempts_the_run_continues_bit_for_bit(tmp_path, monkeypatch):
     options = (*SMALL, "faults.drop_out=0.3", "population.min_replies=5", "population.max_attempts=50")
     asked, crash_at_attempt = [], None
@@ -194,3 +204,106 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path):
     assert done.returncode == 1
     assert RESUME in done.stderr
     assert_equal(run(tmp_path / "r", *settings, RESUME), run(tmp_path / "whole", *settings))
+
+
+# No setting has its default, and a group of each kind has another choice than the default one.
+OWN = ("dataset=synthetic", "dataset.clients=12", "dataset.features=5", "dataset.classes=3", "model=mlp",
+       "model.hidden=7", "mechanism=blt", "optimizer=adam", "optimizer.learning_rate=0.02",
+       "population.cohort_size=3", "population.rounds_per_epoch=3", "population.epochs=2", "run.reproducible=true",
+       "metrics=[accuracy,f1]", "privacy.epsilon=null", "privacy.noise_multiplier=0.3", "run.checkpoint_every=2",
+       "client.max_steps=3", "seed=5")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def straight_alone(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("straight") / "r", *OWN)
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    return cut(tmp_path_factory.mktemp("broken") / "r", *OWN)
+
+
+def asked(directory, *overrides):
+    """Return the settings of a call that resumes the run in `directory`."""
+    return run_settings([f"run.directory={directory}", RESUME, *overrides])
+
+
+def test_directory_and_resume_alone_continue_bit_for_bit(tmp_path, straight_alone):
+    directory = cut(tmp_path / "r", *OWN)
+    recorded = (directory / "config.yaml").read_bytes()
+    assert typed(f"run.directory={directory}", RESUME, cwd=tmp_path) == 0
+    np.testing.assert_array_equal(model(directory), model(straight_alone))
+    assert metrics(directory) == metrics(straight_alone)
+    assert summary(directory)["noise_multiplier"] == 0.3
+    assert (directory / "config.yaml").read_bytes() == recorded
+
+
+@pytest.mark.parametrize("given", [
+    ("seed=5", "model=mlp", "optimizer=adam", "mechanism=blt"), ("model.hidden=7", "metrics=[accuracy,f1]"), OWN,
+    ("privacy.epsilon=null",),
+])  # fmt: skip
+def test_what_the_run_has_may_be_given_again(broken, given):
+    settings = asked(broken, *given)
+    assert settings.model == composed(*OWN).model
+    assert settings.optimizer == composed(*OWN).optimizer
+    assert settings.run.resume is True
+
+
+@pytest.mark.parametrize(("given", "key", "has"), [
+    ("seed=0", "seed is 0", "5"),  # which is the default
+    ("model=cnn", "model is cnn", "mlp"),
+    ("metrics=[accuracy]", r"metrics is \[accuracy\]", r"\[accuracy,f1\]"),
+    ("privacy.epsilon=8 privacy.noise_multiplier=null", r"privacy\.epsilon is 8.0", "null"),
+    ("privacy.max_epsilon=9", r"privacy\.max_epsilon is 9.0", "null"),
+    ("+experiment=mnist_cnn", r"population\.cohort_size is 340", "3"),
+])  # fmt: skip
+def test_what_differs_is_refused_by_its_key_with_both_values(broken, given, key, has):
+    before = contents(broken)
+    with pytest.raises(RunDirectoryError, match=f"{key}, and the run has {has}"):
+        asked(broken, *given.split())
+    assert contents(broken) == before
+
+
+def test_what_changes_speed_and_output_alone_may_be_given(tmp_path, straight_alone):
+    directory = cut(tmp_path / "r", *OWN)
+    settings = asked(directory, "engine=ray")
+    assert (settings.engine.name, settings.output) == ("ray", "text")
+    again(directory, RESUME, "engine.workers=1", "output=json")
+    np.testing.assert_array_equal(model(directory), model(straight_alone))
+
+
+@pytest.mark.parametrize(("recorded", "key", "value"), [
+    ("loss: cross_entropy", "client.loss", "{own}"), ("- f1", r"metrics\[1\]", "[accuracy,{own}]"),
+    ("optimizer:\n  name: adam", "optimizer.name", None),
+])  # fmt: skip
+def test_code_that_only_the_directory_names_is_not_imported_unless_trusted(
+    tmp_path, broken, recorded, key, value
+):
+    stolen, own = shutil.copytree(broken, tmp_path / "stolen"), "not_there_of_the_resuming_tests:own"
+    text = (stolen / "config.yaml").read_text()
+    assert recorded in text
+    named = recorded.rpartition(" ")[0] + f" {own}"
+    (stolen / "config.yaml").write_text(text.replace(recorded, named))
+    with pytest.raises(SettingError, match=rf"{key} of .*{own}.*run\.trust_code=true"):
+        asked(stolen)
+    if value is not None:  # typed
+        assert asked(stolen, f"{key.partition(chr(92))[0]}={value.format(own=own)}")
+    if key == "client.loss":
+        assert asked(stolen, "run.trust_code=true").client.loss == own
+
+
+@pytest.mark.parametrize("call", [RESUME, "run.extend=1"])
+def test_what_was_typed_is_blamed_and_not_what_the_run_recorded(broken, call):
+    with pytest.raises(SettingError, match="seed is 'abc'; it should be a valid integer"):
+        run_settings([f"run.directory={broken}", call, "seed=abc"])
+
+
+def test_a_directory_without_a_run_is_refused_unless_a_new_one_is_described(tmp_path):
+    for beside in ([], ["output=json"], ["engine.workers=1", "logger=none"], ["engine=ray"]):
+        with pytest.raises(RunDirectoryError, match="nosuch holds no run to go on with"):
+            asked(tmp_path / "nosuch", *beside)
+    with pytest.raises(RunDirectoryError, match=r"nosuch holds no run that run\.extend"):
+        run_settings([f"run.directory={tmp_path / 'nosuch'}", "run.extend=1", "seed=0"])
+    assert typed("run.directory=nosuch", RESUME, cwd=tmp_path) == 2  # a typo begins no run
+    assert list(tmp_path.iterdir()) == []

@@ -1,25 +1,17 @@
 """The Python door: `from experiments import run`."""
 
 import json
-import math
-import os
-import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
-from flwr.supercore.task_identity import TaskIdentity
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 
 import runs
-from crashes import cut
 from experiments import run
 from experiments.session.python_api import as_overrides
 from fedmf.errors import FedmfError, RunDirectoryError, SettingError
+from runs import cut
 
 pytestmark = pytest.mark.long
 
@@ -49,70 +41,11 @@ def test_a_result_is_what_the_run_directory_holds_and_the_run_of_the_command_lin
     assert not model.training
 
 
-def test_mistakes_are_our_exceptions_and_leave_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for override, error, says in (
-        ("seed=x", SettingError, "seed is 'x'; it should be a valid integer"),
-        (3, SettingError, "3 is no override"),
-        ("population.cohort_size=2000", FedmfError, "1437"),
-    ):
-        with pytest.raises(error, match=says):
-            run(override)
-    assert list(tmp_path.iterdir()) == []
-
-
-def global_state():
-    identity = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
-    hydra = GlobalHydra.instance().hydra, "config_schema.yaml" in ConfigStore.instance().repo
-    return identity, hydra, dict(os.environ), torch.random.get_rng_state().tolist()
-
-
-def test_nothing_global_is_left_behind(tmp_path):
-    before = global_state()
-    run(*ONE, run={"directory": f"{tmp_path}/a"})
-    with pytest.raises(SettingError):
-        run("seed=x")
-    assert global_state() == before
-
-
 def test_runs_of_two_threads_are_those_of_one(result, tmp_path):
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(lambda name: run(*ONE, seed=4, run={"directory": f"{tmp_path}/{name}"}), "ab"))
     for other in both:
         np.testing.assert_array_equal(runs.model(other.directory), runs.model(result.directory))
-
-
-PROGRAM = f"""
-import hydra
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from experiments import run
-
-run(*{ONE!r}, run={{'directory': 'fresh'}})
-print(GlobalHydra.instance().is_initialized(), HydraConfig.initialized())
-print('config_schema.yaml' in ConfigStore.instance().repo)
-
-@hydra.main(config_path='.', config_name='conf', version_base='1.3')
-def main(config):
-    result = run(*{ONE!r}, run={{'directory': 'within'}})
-    print(config.mine, hydra.core.hydra_config.HydraConfig.get().job.name, result.metrics[-1]['round'])
-
-main()
-"""
-
-
-def test_a_fresh_process_has_no_hydra_after_a_run_and_it_works_inside_another_hydra_application(tmp_path):
-    (tmp_path / "conf.yaml").write_text("mine: 1\n")
-    (tmp_path / "app.py").write_text(PROGRAM)
-    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": "", **runs.STATE}
-    done = subprocess.run(
-        [sys.executable, "app.py"], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[:2] == ["False False", "False"]
-    assert lines[-1:] == ["1 app 4"]  # after Hydra's own log
 
 
 def test_a_cut_run_is_resumed_and_a_finished_one_returned(result, tmp_path):
@@ -137,18 +70,6 @@ def test_a_directory_without_a_run_and_a_config_that_hides_its_code_are_refused(
     (tmp_path / "config.yaml").write_text(hidden)
     with pytest.raises(FedmfError, match="a run records values only"):
         run.resume(tmp_path)
-
-
-def test_a_loaded_run_depends_on_no_current_directory_and_what_it_did_not_record_is_nan(
-    result, tmp_path, monkeypatch
-):
-    directory = shutil.copytree(result.directory, tmp_path / "r")
-    (directory / "summary.json").write_text(json.dumps({**result.summary, "accuracy": None, "epsilon": None}))
-    monkeypatch.chdir(tmp_path)
-    loaded = run.load("r")
-    monkeypatch.chdir("/")
-    assert (math.isnan(loaded.accuracy), loaded.epsilon) == (True, math.inf)
-    assert loaded.model() is not None
 
 
 def test_code_that_a_run_directory_names_is_imported_only_if_trusted(result, tmp_path):

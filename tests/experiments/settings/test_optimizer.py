@@ -1,18 +1,19 @@
-"""The group `optimizer`: its choices, and what is refused of them."""
+"""Optimizers and mechanisms: the choices, custom code by its import path, and what is refused."""
 
+import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments.settings.experiment import build
+from experiments.settings.factorization import find_family
 from experiments.settings.optimizer import build_optimizer
 from fedmf.errors import SettingError
 from fedmf.mechanisms import of_run
 from fedmf.mechanisms.schedules import rates
-from runs import composed, page_section
-from server.checked import rehearse
-from server.optimizer import Adagrad, Adam, Sgd, Yogi
+from runs import composed, model, page_section, run
 
 MINE = """
 import numpy as np
@@ -56,11 +57,6 @@ def custom(name, settings="null"):
     return composed("optimizer=custom", f"optimizer.name={name}", f"optimizer.settings={settings}")
 
 
-def test_a_choice_is_the_librarys_optimizer_of_that_name():
-    for name, kind in {"sgd": Sgd, "adam": Adam, "yogi": Yogi, "adagrad": Adagrad}.items():
-        assert isinstance(composed(f"optimizer={name}").optimizer, kind)
-
-
 @pytest.mark.parametrize(
     ("attribute", "settings", "said"),
     [
@@ -78,11 +74,6 @@ def test_what_is_no_optimizer_is_refused(mine, attribute, settings, said):
 def test_an_optimizer_that_a_resumed_run_would_not_continue_with_is_refused_before_the_run(mine):
     with pytest.raises(SettingError, match=r"as a resumed run does.*must be a pure function"):
         build(custom(f"{mine}:drawing"))
-
-
-def test_a_custom_optimizer_is_made_of_its_settings_which_it_cannot_use_up(mine):
-    optimizer = build_optimizer(custom(f"{mine}:changing", "{rates: [0.5]}").optimizer)
-    assert len(rehearse(optimizer, np.zeros(3, "f4"))) == 16
 
 
 def test_the_noise_is_fitted_to_the_momentum_and_schedule_that_an_optimizer_says(mine):
@@ -107,3 +98,32 @@ def test_the_example_of_the_documentation_is_an_optimizer_that_a_run_takes(tmp_p
     monkeypatch.syspath_prepend(tmp_path)
     experiment = build(custom("mine_of_the_documentation:signs", "{rate: 0.02}"))
     assert experiment.optimizer.momentum == experiment.plan.factorization.workloads[0].momentum == 0.9
+
+
+MINE_FAMILY = """
+from fedmf.mechanisms import noising_family
+
+FAMILY = noising_family("mine", lambda workload: [[float(i == j) for j in range(workload.rounds)] for i in range(workload.rounds)])
+MATRIX = [[1.0]]
+"""
+
+
+@pytest.mark.long
+def test_a_mechanism_of_ones_own_is_a_family_and_runs_bit_for_bit_as_the_built_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C^-1 = I: to the last bit the run of `independent`."""
+    (tmp_path / "mine_of_the_mechanism_tests.py").write_text(MINE_FAMILY)
+    monkeypatch.syspath_prepend(tmp_path)
+    for attribute, message in (
+        ("NOTHING", "cannot be imported"),
+        ("MATRIX", "is of type list; it must be a"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            find_family(f"mine_of_the_mechanism_tests:{attribute}")
+    settings = ["population.cohort_size=100", "population.epochs=1", "run.reproducible=true"]
+    named = ["mechanism=custom", "mechanism.name=mine_of_the_mechanism_tests:FAMILY"]
+    own = run(tmp_path / "own", *settings, *named)
+    built_in = run(tmp_path / "built_in", *settings, "mechanism=independent")
+    assert json.loads((own / "privacy.json").read_text())["mechanism"] == "mine"
+    np.testing.assert_array_equal(model(own), model(built_in))

@@ -1,21 +1,18 @@
-"""The reference of the settings is what commands take: keys, defaults, choices."""
+"""The reference of the settings is what commands take and what --help shows: keys, defaults, choices."""
 
 import re
-import sys
 from functools import reduce
 
 import pytest
 from omegaconf import OmegaConf
 
-from client.data.registry import DATASETS
-from client.models import MODELS
 from experiments.cli.console import PACKAGE, USAGE
+from experiments.cli.help import print_help
 from experiments.settings import compose
-from experiments.settings.reference import SETTINGS, experiments, reference, settings_of
+from experiments.settings.reference import SETTINGS, reference, settings_of
 from experiments.settings.schema import FOR_DEPLOYMENTS
-from fedmf.mechanisms import FAMILIES
 from runs import composed
-from test_site import ROOT, tool
+from test_site import ROOT
 
 
 def test_every_command_has_its_settings_and_is_listed():
@@ -56,32 +53,51 @@ def test_every_key_that_is_composed_is_in_the_reference_with_its_default(name):
         assert OmegaConf.create(f"x: {as_text}")._get_node("x")._value() == getattr(value, "name", value), key
 
 
-def test_choices_offered_are_those_that_there_are():
-    groups = reference("simulate").groups
-    assert set(groups["dataset"].choices) == {*DATASETS, "custom"}
-    assert set(groups["model"].choices) == {*MODELS, "custom"}
-    assert set(groups["mechanism"].choices) == {*FAMILIES, "custom"}
-    assert set(groups["engine"].choices) == {"local", "ray"}  # `flwr run` chooses deployment
-    assert experiments() == tuple(sorted(file.stem for file in (ROOT / "conf" / "experiment").glob("*.yaml")))
-
-
 OFFERED = [
     item for item in reference("simulate").settings if item.choices and not item.type.startswith("tuple")
 ]
 
 
 @pytest.mark.parametrize("item", OFFERED, ids=lambda item: item.key)
-def test_every_value_offered_is_taken(item):
+def test_a_value_offered_is_taken(item):
     choice = [f"{item.group}={item.of[0]}"] if item.of else []
     if item.key.removeprefix("population.") in FOR_DEPLOYMENTS:
         choice.append("engine=deployment")
-    for value in item.choices:
-        assert reduce(getattr, item.key.split("."), composed(*choice, f"{item.key}={value}")) == value
+    *_, value = item.choices
+    assert reduce(getattr, item.key.split("."), composed(*choice, f"{item.key}={value}")) == value
 
 
-def test_the_site_has_a_row_for_every_key(monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    page = tool("pages").settings_page()
-    assert all(f"\n## {command}\n" in page for command in SETTINGS)
-    for item in reference("simulate").settings:
-        assert f"\n| `{item.key}` | {item.meaning.replace('|', chr(92) + '|')} |" in page
+INTERNAL = re.compile(r"_target_|omegaconf|_self_|\?\?\?|dataclass|experiments\.settings", re.IGNORECASE)
+
+
+@pytest.fixture
+def shown(capsys):
+    def show(command, *topics):
+        print_help(
+            command, "Do it: `python -m experiments.plan`.\n\n    fedmf plan epsilon=1", ["--help", *topics]
+        )
+        return capsys.readouterr().out
+
+    return show
+
+
+def shows(text, *parts):
+    """Return whether the words of all parts are shown: columns tear them apart."""
+    return {*" ".join(parts).split()} <= {*text.split()}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_help_shows_every_key_with_default_and_meaning_in_100_columns_and_a_topic_all_choices(name, shown):
+    known, text = reference(name), shown(name)
+    assert not INTERNAL.search(text), INTERNAL.search(text)
+    assert max(map(len, text.splitlines())) <= 100
+    for item in known.settings:
+        if not item.group or item.is_of(known.groups[item.group].default):
+            assert shows(text, item.meaning), item
+            assert item.key in "".join(text.split())
+    for group, about in known.groups.items():
+        assert shows(text.replace(":", ""), about.about.replace(":", ""))
+        topic = shown(name, group)
+        for item in known.settings:
+            if item.group == group:
+                assert all(choice in "".join(topic.split()) for choice in (item.key, *item.choices, *item.of))

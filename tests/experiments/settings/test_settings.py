@@ -1,0 +1,169 @@
+"""Settings: composed by Hydra, taken as their types, named as their user typed them, and kept as plain values."""
+
+import inspect
+import pickle
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from client.data import DATASETS
+from client.models import MODELS, build as build_model
+from experiments.run_files.reader import differences, fixed
+from experiments.settings.compose import choices_of
+from experiments.settings.data import MEANS, DatasetSettings, arguments, load_dataset
+from experiments.settings.engine import DeploymentSettings
+from experiments.settings.experiment import build
+from experiments.settings.keys import keyed
+from experiments.settings.recorded import from_yaml, restored, to_yaml
+from experiments.settings.reference import experiments
+from experiments.settings.schema import FREE, Settings
+from experiments.settings.values import at_home, plain
+from fedmf.errors import ParticipationError, SettingError
+from fedmf.participation import rounds_that_fit
+from runs import composed
+
+
+@pytest.mark.parametrize(("group", "options"), choices_of(Settings).items())
+def test_every_choice_composes(group, options):
+    for option in options:
+        named = [f"{group}.name=a:b"] if option == "custom" else []
+        assert getattr(composed(f"{group}={option}", *named), group).name == (option if not named else "a:b")
+
+
+def test_defaults_are_those_of_the_documentation_and_every_published_run_has_others():
+    config = composed()
+    chosen = [config.dataset.name, config.model.name, config.mechanism.name]
+    assert chosen == ["digits", "logistic", "optimal"]
+    population = config.population
+    assert (population.cohort_size, population.epochs, population.rounds_per_epoch) == (64, 8, None)
+    assert (config.privacy.epsilon, config.privacy.delta) == (8.0, 5e-5)
+    assert config.compression.keep_probability == 0.1
+    assert all(composed(f"+experiment={name}") != config for name in experiments())
+
+
+def test_composing_leaves_hydra_of_the_application_and_later_settings_as_they_were():
+    before = composed()
+    with initialize_config_dir(str(Path(__file__).parent), version_base="1.3"):
+        outer = GlobalHydra.instance().hydra
+        assert composed("optimizer=adam", "optimizer.beta2=0.5", "seed=9") != before
+        assert GlobalHydra.instance().hydra is outer
+    assert composed("optimizer=adam").optimizer.beta2 != 0.5
+    assert composed() == before
+
+
+def test_hydras_own_settings_are_for_its_command_line_alone():
+    with pytest.raises(SettingError, match=r"^hydra\.run\.dir is no setting of simulate"):
+        composed("hydra.run.dir=elsewhere")
+
+
+def differing_keys(held, wanted):
+    return [key for key, _, _ in differences(held, wanted)]
+
+
+def test_plain_values_and_back_are_the_same_settings_and_those_of_another_version_are_refused():
+    for overrides in ((), ("dataset=synthetic", "model=mlp", "engine=ray"), ("engine=deployment", "seed=3"),
+                      ("optimizer=custom", "optimizer.name=a:b", "optimizer.settings={rate: 0.5}")):  # fmt: skip
+        settings = composed(*overrides)
+        assert restored(from_yaml(to_yaml(settings))) == pickle.loads(pickle.dumps(settings)) == settings
+    with pytest.raises(SettingError, match=r"colour.*another version"):
+        restored(plain(composed()) | {"colour": "red"})
+
+
+def test_no_setting_is_read_by_one_engine_and_ignored_by_another():
+    for override, says in {
+        "engine.round_timeout=5": "round_timeout",
+        "population.min_available=9": "is for deployments",
+        "population.max_clients_per_node=9": "is for deployments",
+        "population.nodes=nodes.json": "is for deployments",
+        "population.unready_nodes=without": "is for deployments",
+    }.items():
+        with pytest.raises(SettingError, match=says):
+            composed(override)
+        assert isinstance(composed("engine=deployment", override).engine, DeploymentSettings)
+    for engine, override, says in (
+        ("deployment", "engine.workers=2", "workers"),
+        ("deployment", "output=json", "only logs"),
+        ("deployment", "faults.error=1", "faults"),
+        ("ray", "faults.error=1", "faults"),
+        ("deployment", "engine.node_timeout=-1", "^engine.node_timeout is"),
+        ("deployment", "engine.query_timeout=nan", "^engine.query_timeout is"),
+    ):
+        with pytest.raises(SettingError, match=says):
+            composed(f"engine={engine}", override)
+
+
+def test_what_may_change_when_a_run_goes_on_is_this_and_nothing_else():
+    """Speed and output; not how secrets are made, what is recorded, or what is sent."""
+    assert set(FREE) == {
+        "sweep.", "engine.", "output", "logger", "run.directory", "run.resume", "run.extend", "run.trust_code", "run.accept_copy",
+        "run.allow_version_change", "run.log", "run.metrics_port", "population.max_clients_per_node",
+        "population.unready_nodes",
+    }  # fmt: skip
+    first = plain(composed())
+    free = composed("engine.workers=3", "run.resume=true", "output=json", "logger=wandb", "run.directory=x")
+    assert differing_keys(first, plain(free)) == []
+    assert fixed(free) == fixed(composed())
+    for override in ("run.reproducible=true", "run.unprotected_metrics=true", "engine=deployment"):
+        assert differing_keys(first, plain(composed(override))) == [override.removesuffix("=true")]
+    assert differing_keys({"a": 1}, {"a": 1, "b": 2}) == differing_keys({"a": 1, "b": 2}, {"a": 1}) == ["b"]
+
+
+COMMON = {item.name for item in fields(DatasetSettings)}
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_the_keys_of_a_data_set_are_the_arguments_of_its_loader_with_their_defaults(name: str) -> None:
+    settings = composed(f"dataset={name}")
+    given, taken = arguments(settings.dataset), inspect.signature(DATASETS[name].load).parameters
+    assert (settings.dataset.name, pickle.loads(pickle.dumps(settings))) == (name, settings)
+    own = {key: argument.default for key, argument in taken.items() if key in MEANS and key not in COMMON}
+    assert own.items() <= given.items()
+    assert set(given) - COMMON <= set(taken)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_takes_the_keys_of_its_settings_and_has_their_defaults(name: str) -> None:
+    given = arguments(composed(f"model={name}").model)
+    assert given.pop("name") == name
+    taken = {**inspect.signature(MODELS[name][0]).parameters, **inspect.signature(build_model).parameters}
+    assert all(value in (None, taken[key].default) for key, value in given.items())
+
+
+def test_custom_settings_become_plain_arguments_hide_no_key_and_are_a_mapping() -> None:
+    dataset = composed("dataset=custom", "dataset.name=a.b:c", "dataset.settings={size: 3}").dataset
+    given = arguments(dataset)
+    assert (given["name"], given["size"], given["path"]) == ("a.b:c", 3, None)
+    assert set(given) == {*COMMON, "size"}
+    for own, said in (({"path": "x"}, "no argument of its own"), (3, "must be a mapping")):
+        with pytest.raises(SettingError, match=said):
+            arguments({"name": "mine:load", "path": None, "settings": own})
+    with pytest.raises(SettingError, match=r"^dataset\.name is 'nowhere:load', which cannot be imported"):
+        load_dataset({"name": "nowhere:load"})
+
+
+def test_an_argument_becomes_the_key_and_the_error_keeps_its_type():
+    with (
+        pytest.raises(SettingError, match=r"^population\.cohort_size is 0"),
+        keyed("population", ("cohort_size",)),
+    ):
+        rounds_that_fit(10, 0)
+    with pytest.raises(ParticipationError, match="at most 10 fits"), keyed("population", ("cohort_size",)):
+        rounds_that_fit(10, 11)
+
+
+def test_a_tilde_at_the_head_of_a_value_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert composed("dataset=femnist", "dataset.path=~/.tff").dataset.path == "/home/ann/.tff"
+    assert at_home(["run.directory=~", "+a.b=~/c"]) == ["run.directory=/home/ann", "+a.b=/home/ann/c"]
+    for override in ("~dataset", "a=b~/c", "a='~/b'", "a=[~/b]"):  # left to Hydra
+        assert at_home([override]) == [override]
+
+
+def test_ten_million_rounds_that_were_not_asked_for_are_refused_with_the_key():
+    with pytest.raises(
+        SettingError, match=r"10,000,000 cohorts of 100: .*set rounds_per_epoch, at most 1,000,000"
+    ):
+        build(composed("dataset=synthetic", "dataset.clients=1000000000", "population.cohort_size=100"))
