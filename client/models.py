@@ -155,7 +155,7 @@ def build(
     unknown name or setting, and for data that the model does not fit.
 
     >>> model = build("logistic", input_shape=(8, 8), classes=10, seed=0)
-    >>> layout_of(model).dimension
+    >>> sum(parameter.numel() for parameter in model.parameters())
     650
     """
     builder = _builder(name, task)

@@ -5,7 +5,6 @@ import gc
 import os
 import signal
 import sqlite3
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,12 +35,7 @@ gc.disable()  # until all is collected: the modules and the tests live to the en
 
 
 def pytest_collection_finish():
-    """Search from here on what the tests make, and not the modules and the tests themselves.
-
-    What a module of tests puts on the path, as Ray does, is no bundle that Flower brought.
-    """
-    if apps := sys.modules.get("experiments.deployment.apps"):
-        apps.INSTALLED = tuple(sys.path)
+    """Search from here on what the tests make, and not the modules and the tests themselves."""
     gc.freeze()
     gc.enable()
 

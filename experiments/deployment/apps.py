@@ -43,9 +43,8 @@ from server import copies
 
 log = logging.getLogger(__name__)
 
-INSTALLED = tuple(
-    sys.path
-)  # where this process finds modules before Flower adds the bundle that a run brings
+# Where this process finds modules before Flower adds the bundle that a run brings.
+INSTALLED = (*sys.path, "")
 server_app = ServerApp()
 client_app = ClientApp(mods=[sealed])
 
@@ -118,8 +117,15 @@ def other_code() -> str:
 
 
 def brought() -> list[str]:
-    """Return the folders that Flower put on the path of this process, wherever the bundle of a run was unpacked."""
-    return [folder for folder in sys.path if folder not in (*INSTALLED, "")]
+    """Return the folders of bundles that Flower put on the path of this process, wherever it unpacked them.
+
+    Flower reads pyproject.toml of each; a folder without it is that of a library which extends the path.
+    """
+    return [
+        folder
+        for folder in sys.path
+        if folder not in INSTALLED and (Path(folder) / "pyproject.toml").exists()
+    ]
 
 
 def run_settings(overrides: str) -> Settings:

@@ -81,13 +81,16 @@ def main(arguments: Sequence[str]) -> int:
             **os.environ,
             "PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
-        program = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+        asked: list[int] = []  # signals to hand on
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, _: program.send_signal(number))
+            signal.signal(number, lambda number, _: asked.append(number))
+        program = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
         try:
             while program.poll() is None:
                 ended = [task.sentinel for task in tasks]
                 ready, _, _ = select.select([listener, *inputs, *ended], [], [], _LOOK)
+                while asked:
+                    program.send_signal(asked.pop(0))
                 if listener in ready:
                     begin(listener, tasks)
                 if sys.stdin in ready:

@@ -86,6 +86,7 @@ def bundle(tmp_path, monkeypatch, request):
     folder = tmp_path / request.param
     for package in ("fedmf", "server", "client", "experiments", "conf"):
         shutil.copytree(CONF.parent / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(CONF.parent / "pyproject.toml", folder)
     monkeypatch.syspath_prepend(folder)
     return folder
 
