@@ -39,7 +39,7 @@ from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from server.copies import Clients, Origin
 from server.files import UNREADABLE, erase, packed, temporary_path, write_atomically
-from server.optimizer import Optimizer
+from server.optimizer import Optimizer, form
 from server.record import FILE, Record, Tables
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
 
@@ -323,6 +323,9 @@ class Checkpoint:
                     plan.epoch_event,
                     "the version of fedmf and its libraries that began it",
                 )
+        kept, wanted = form(state.slots), form(optimizer.init(state.model))
+        if state.round and kept != wanted:
+            raise self._differing("the state of the optimizer", kept, wanted, "the code that began it")
         replayed: list[tuple[ServerState, Release]] = []
         for release in self.record.releases(state.round):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
