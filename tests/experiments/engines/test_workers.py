@@ -1,5 +1,6 @@
 """Worker processes: what they are, share and hold, and the same bits as with one process."""
 
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -11,9 +12,10 @@ import torch
 
 import poison
 import runs
-from experiments.engines import engine
+from experiments.engines import engine, processes
 from experiments.engines.engine import shared_tasks
 from experiments.engines.grid import Failure, InProcessWorker, LocalGrid
+from experiments.settings.experiment import build
 from fedmf.updates import wire
 from poison import app_of, dying_app, pool_of
 from runs import STATE, composed
@@ -172,3 +174,25 @@ def test_messages_hold_many_clients_unless_each_may_fail_on_its_own():
         (("engine.workers=2", "faults.error=0.1"), 50, 1),
     ]:
         assert shared_tasks(composed("population.cohort_size=20", *given), at_most) == shared
+
+
+def test_an_interrupt_while_workers_start_waits_for_their_fork_and_then_for_them(monkeypatch):
+    """What a starting process unpickles must not be freed before: it would print a traceback into a command that has ended."""
+    done = []
+
+    class Executor:
+        def __init__(self, *given):
+            done.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+        def submit(self, *given):
+            raise KeyboardInterrupt
+
+        def shutdown(self, **given):
+            done.append("ended")
+
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", Executor)
+    settings = composed("engine.workers=2")
+    with pytest.raises(KeyboardInterrupt), engine.engine_worker(settings, build(settings)):
+        pytest.fail("it began")
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= done[0]
+    assert done[1:] == ["ended"]

@@ -1,11 +1,17 @@
 """The Python door: `from experiments import run`."""
 
 import json
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from flwr.supercore.task_identity import TaskIdentity
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 
 import runs
 from experiments import run
@@ -97,3 +103,50 @@ def test_keywords_become_overrides_that_hydra_reads_back(directory):
     data = {"dataset": {"name": "a:b", "settings": {"n": [1, 2]}}}
     own = runs.composed("dataset=custom", *as_overrides(data))
     assert own.dataset.settings == {"n": [1, 2]}
+
+
+def global_state():
+    identity = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
+    hydra = GlobalHydra.instance().hydra, "config_schema.yaml" in ConfigStore.instance().repo
+    return identity, hydra, dict(os.environ), torch.random.get_rng_state().tolist()
+
+
+def test_nothing_global_is_left_behind(tmp_path):
+    before = global_state()
+    run(*ONE, run={"directory": f"{tmp_path}/a"})
+    with pytest.raises(SettingError):
+        run("seed=x")
+    assert global_state() == before
+
+
+PROGRAM = f"""
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from experiments import run
+
+run(*{ONE!r}, run={{'directory': 'fresh'}})
+print(GlobalHydra.instance().is_initialized(), HydraConfig.initialized())
+print('config_schema.yaml' in ConfigStore.instance().repo)
+
+@hydra.main(config_path='.', config_name='conf', version_base='1.3')
+def main(config):
+    result = run(*{ONE!r}, run={{'directory': 'within'}})
+    print(config.mine, hydra.core.hydra_config.HydraConfig.get().job.name, result.metrics[-1]['round'])
+
+main()
+"""
+
+
+def test_a_fresh_process_has_no_hydra_after_a_run_and_it_works_inside_another_hydra_application(tmp_path):
+    (tmp_path / "conf.yaml").write_text("mine: 1\n")
+    (tmp_path / "app.py").write_text(PROGRAM)
+    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": "", **runs.STATE}
+    done = subprocess.run(
+        [sys.executable, "app.py"], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["False False", "False"]
+    assert lines[-1:] == ["1 app 4"]  # after Hydra's own log
