@@ -4,6 +4,7 @@ Both are configured as a simulation is: `flwr run . NAME -c 'overrides="..."'`. 
 by its --node-config. Flower starts a process for every message; `deployment.warm` makes that a fork.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 
 # Where this process finds modules before Flower adds the bundle that a run brings.
 INSTALLED = (*sys.path, "")
+_bundles: list[str] = []  # what `bundles` has taken off the path
 server_app = ServerApp()
 client_app = ClientApp(mods=[sealed])
 
@@ -107,7 +109,7 @@ def other_code() -> str:
     running, digest_now = own_code()["code"], code_digest.__wrapped__
     if digest_now(CONF.parent) != running:
         return "The code installed here has changed since it was imported; start the unit again."
-    for bundle in brought():
+    for bundle in bundles():
         if (theirs := digest_now(Path(bundle))) != running:
             return (
                 f"The run's code (digest {theirs}) is not the code installed here ({running}); install the same version here "
@@ -116,16 +118,19 @@ def other_code() -> str:
     return ""
 
 
-def brought() -> list[str]:
-    """Return the folders of bundles that Flower put on the path of this process, wherever it unpacked them.
+def bundles() -> list[str]:
+    """Return the folders of bundles that Flower put on the path of this process, and take them off it.
 
-    Flower reads pyproject.toml of each; a folder without it is that of a library which extends the path.
+    More than imports reads the path: packages without `__init__.py` look for further folders there, readers of plugins and
+    of entry points for theirs, and processes that this one starts have it too. Flower reads pyproject.toml of a bundle,
+    wherever it unpacked that; a folder without it is that of a library which extends the path.
     """
-    return [
-        folder
-        for folder in sys.path
-        if folder not in INSTALLED and (Path(folder) / "pyproject.toml").exists()
-    ]
+    for folder in tuple(sys.path):
+        if folder not in INSTALLED and (Path(folder) / "pyproject.toml").exists():
+            _bundles.append(folder)
+            with contextlib.suppress(ValueError):  # another thread has taken it off
+                sys.path.remove(folder)
+    return _bundles
 
 
 def run_settings(overrides: str) -> Settings:
@@ -188,9 +193,6 @@ def _elsewhere(message: Message, context: Context) -> Message:
 
     Where none can begin that is an error of theirs: a node does not stop a run, and what it has trained is sent.
     """
-    sys.path[:] = [
-        folder for folder in sys.path if folder not in brought()
-    ]  # nothing of a bundle there either
     try:
         return in_another_process(app_elsewhere, message, context)
     except RunStoppedError as error:

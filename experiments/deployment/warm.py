@@ -6,8 +6,9 @@ before the others on PATH that holds two small programs of these names. Each of 
 and its streams to this process and waits; a fork of this process is then the task, and calls Flower's own entry point.
 
 A fork runs the code that is installed here and imports nothing from the bundle that a run brings, wherever Flower
-unpacks it; `deployment.apps` compares both. Flower's programs for other kinds of apps are not run. This process has one thread, opens no device and trains nothing, so that its forks may do all of that. With
---until-eof it ends the program when its own standard input ends: when the process that started it has ended.
+unpacks it; `deployment.apps` compares both. Flower's programs for other kinds of apps are not run. This process has one
+thread, opens no device and trains nothing, so that its forks may do all of that. With --until-eof it ends the program
+when its own standard input ends: when the process that started it has ended.
 """
 
 import contextlib
@@ -26,8 +27,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
-from importlib.metadata import entry_points
+from importlib.machinery import ModuleSpec
+from importlib.metadata import distribution, entry_points
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
@@ -38,12 +39,6 @@ from server.files import write_atomically
 log = logging.getLogger("experiments.deployment.warm")  # not __main__, which this module runs as
 
 TASKS = ("flwr-clientapp", "flwr-serverapp")
-OTHERS = (
-    "flwr-agentapp",
-    "flwr-connector",
-    "flwr-model",
-    "flwr-simulation",
-)  # would run what a bundle brings
 UNTIL_EOF = "--until-eof"
 GRACE = 8.0  # seconds for tasks to end when the program has ended
 _LOOK = 0.05  # seconds between two looks at what has ended
@@ -130,11 +125,11 @@ def tasks_socket() -> Iterator[tuple[socket.socket, Path]]:
         address = str(folder / "socket")
         listener.bind(address)
         listener.listen()
-        for name in (*TASKS, *OTHERS):
-            text = (_ASKING if name in TASKS else _REFUSING).format(
-                python=sys.executable, address=address, name=name
-            )
-            write_atomically(folder / name, text.encode(), mode=stat.S_IRWXU)
+        for name in distribution("flwr").entry_points.names:
+            if name.startswith("flwr-"):
+                text = _ASKING if name in TASKS else _REFUSING  # others would run what a bundle brings
+                program = text.format(python=sys.executable, address=address, name=name)
+                write_atomically(folder / name, program.encode(), mode=stat.S_IRWXU)
         yield listener, folder
 
 
@@ -208,23 +203,22 @@ def fresh_generators() -> None:
     torch.seed()
 
 
-class Installed(PathFinder):
-    """Finds modules where this process found them before it forked: a run's bundle is not among these folders."""
+class NoBundle:
+    """The first finder of modules in a fork: it finds none, and takes bundles off the path before others look there."""
 
-    @classmethod
     def find_spec(
-        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module; a package's own modules lie in its folder, `path`."""
-        from experiments.deployment.apps import brought
+        """Return None, whatever the module is."""
+        from experiments.deployment.apps import bundles
 
-        installed = [folder for folder in sys.path if folder not in brought()]
-        return super().find_spec(fullname, installed if path is None else path, target)
+        bundles()
+        return None
 
 
 def refuse_bundles() -> None:
     """Import no module from a bundle in this process, whatever it names: a node runs what is installed on it."""
-    sys.meta_path[:] = [Installed if finder is PathFinder else finder for finder in sys.meta_path]
+    sys.meta_path.insert(0, NoBundle())
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ def bundle(tmp_path, monkeypatch, request):
         shutil.copytree(CONF.parent / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(CONF.parent / "pyproject.toml", folder)
     monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(apps, "_bundles", [])
     return folder
 
 
@@ -115,22 +116,29 @@ def test_code_that_has_changed_since_it_was_imported_plays_nothing(monkeypatch):
 
 
 def test_nothing_of_a_bundle_is_imported(bundle, monkeypatch):
-    for name in ("evil", "worse"):
+    """`google` has no __init__.py: its modules are looked for in folders of this name in all of the path."""
+    assert sys.modules["google"].__file__ is None
+    (bundle / "google").mkdir()
+    for name in ("evil", "worse", "google/evil", "google/worse"):
         (bundle / f"{name}.py").write_text("raise SystemExit('it runs')")
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    with pytest.raises(SystemExit, match="it runs"):
-        import_module("evil")
+    for name in ("evil", "google.evil"):
+        with pytest.raises(SystemExit, match="it runs"):
+            import_module(name)
     warm.refuse_bundles()
-    for name in ("evil", "worse"):
+    for name in ("google.evil", "google.worse", "evil", "worse"):
         with pytest.raises(ModuleNotFoundError):
             import_module(name)
+    assert str(bundle) not in sys.path  # nor in that of processes which this one starts
+    assert apps.bundles() == [str(bundle)]
     assert import_module("wave").__name__ == "wave"  # what is installed is found as before
 
 
 def test_what_asks_for_tasks_is_for_this_account_alone():
+    others = {"flwr-agentapp", "flwr-connector", "flwr-model", "flwr-simulation"}
     with warm.tasks_socket() as (_, folder):
         assert folder.stat().st_mode & 0o777 == 0o700
-        assert {path.name for path in folder.iterdir()} == {*warm.TASKS, *warm.OTHERS, "socket"}
+        assert {path.name for path in folder.iterdir()} == {*warm.TASKS, *others, "socket"}
         assert all(os.access(folder / task, os.X_OK) for task in warm.TASKS)
         refused = subprocess.run([folder / "flwr-agentapp"], capture_output=True, text=True, check=False)
         assert (refused.returncode, "is not run here" in refused.stderr) == (1, True)
