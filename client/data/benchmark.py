@@ -19,9 +19,10 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from client.data.clients import ArrayClients, stored_examples
-from client.data.dataset import UNREADABLE, Dataset, Public, describe_unit, shared_users
+from client.data.dataset import UNREADABLE, Dataset, Public, as_float32, describe_unit, shared_users
 from client.data.own import SPLIT_SEED, fifth_of_each
 from client.data.reading import Unreadable, reading, user_names
+from client.data.rows import pieces
 from client.data.sources import Files, Raw, Source, examples, source_at
 from fedmf.errors import DataError
 
@@ -245,6 +246,8 @@ class Benchmark:
         `DataError`. `advance` is told how many examples were read.
         """
         arrays, users = self._read(source, split, folder, advance)
+        if "x" in arrays:
+            arrays["x"] = as_bytes(arrays["x"], folder)
         arrays["names"], rank = np.unique(np.array(users), return_inverse=True)
         owners = rank[arrays.pop("user")]
         if "ends" in arrays:
@@ -277,8 +280,7 @@ class Benchmark:
                     found["x"] = x
                 for name, array in found.items():
                     if name not in files:
-                        file = (folder / name).open("w+b") if folder else io.BytesIO()
-                        files[name] = opened.enter_context(cast(BinaryIO, file))
+                        files[name] = opened.enter_context(_new_file(folder, name))
                     files[name].write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
                 advance(len(names))
             unreadable.warn()
@@ -330,6 +332,31 @@ def _map(path: Path) -> np.ndarray:
     empty = path.stat().st_size <= np.lib.format.ARRAY_ALIGN * 2
     array: np.ndarray = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
     return array
+
+
+def as_bytes(x: np.ndarray, folder: Path | None = None) -> np.ndarray:
+    """Return float32 numbers [n, ...] as the uint8 of which `as_float32` makes them again to the bit; `x` where one is another.
+
+    The bytes are in memory, or mapped from a file in a `folder`.
+
+    >>> as_bytes(np.array([0, 1, 0.2], dtype=np.float32)).tolist(), as_bytes(np.array([0.25], dtype=np.float32)).tolist()
+    ([0, 255, 51], [0.25])
+    """
+    if x.dtype != np.float32:
+        return x
+    with _new_file(folder, "bytes") as file:
+        for part in pieces(x):
+            with np.errstate(invalid="ignore"):
+                made = np.rint(part * np.float32(255)).astype(np.uint8)
+            if as_float32(made).tobytes() != part.tobytes():  # to the bit: 0 and -0 are equal numbers
+                return x
+            file.write(made.data)
+        return _finished(file, made)
+
+
+def _new_file(folder: Path | None, name: str) -> BinaryIO:
+    """Return a new file in a folder, or one in memory."""
+    return (folder / name).open("w+b") if folder else cast(BinaryIO, io.BytesIO())
 
 
 def _finished(file: BinaryIO, part: np.ndarray) -> np.ndarray:

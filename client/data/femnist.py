@@ -73,7 +73,7 @@ def load(
 def convert(columns: Mapping[str, Any]) -> Converted:
     """Return pictures [n, 28, 28], as they are stored, and labels [n]: of TFF pixels and label, of LEAF x and y.
 
-    Those are float32 with white = 1; of the hub's image and character uint8 with white = 255.
+    Those are float32 with white = 1, which `as_bytes` makes smaller; of the hub's image and character uint8 with white = 255.
     """
     if "image" in columns:
         pictures = np.stack([_decoded(image) for image in columns["image"]])

@@ -5,6 +5,7 @@ download.py, emnist.py, shakespeare.py, stackoverflow.py). What `fedmf data impo
 """
 
 import io
+import json
 import sqlite3
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from PIL import Image
 
 import small_files
 from client.data import IGNORED_TARGET, load, rows, sources
+from client.data.benchmark import as_bytes
 from client.data.dataset import as_float32
 from client.data.own import fifth_of_each
 from client.data.sources import examples
@@ -24,6 +26,15 @@ from fedmf.errors import DataError, SettingError
 from published import handwriting, named, serialise, write_hdf5, write_sqlite
 
 # What the files hold.
+
+
+def test_every_pixel_of_eight_bits_is_kept_as_a_byte_and_no_other_number() -> None:
+    x = np.array(json.loads(json.dumps([k / 255 for k in range(256)]))).astype(np.float32)
+    held = as_bytes(x)
+    assert held.dtype == np.uint8
+    assert as_float32(held).tobytes() == x.tobytes()
+    for near in (np.nextafter(x[77], np.float32(2)), np.float32(-0.0), np.float32(np.nan), np.float32(1.001)):
+        assert as_bytes(np.append(x, near)).dtype == np.float32
 
 
 def test_the_hubs_pictures_are_bit_for_bit_those_of_the_files(

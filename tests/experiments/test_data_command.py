@@ -125,6 +125,7 @@ def test_leafs_images_are_bit_for_bit_those_of_the_files(tmp_path: Path) -> None
             assert client.y.tolist() == [y for _, y in own]
         np.testing.assert_array_equal(dataset.test.x, np.stack([x for _, x, _ in slow_leaf(path, "test")]))
     assert "3 of 3 users" in dataset.uncovered[0]
+    assert np.load(tmp_path / "out" / "train" / "x.npy").dtype == np.uint8
 
 
 def test_a_download_is_imported_by_its_natural_users_and_pictures_are_left_to_our_decoder(
