@@ -1,23 +1,14 @@
-"""Your own data: whose the rows are, what the settings of texts and tables are, and arrays with users or without.
-
-Arrays without users are dealt out to made-up clients by a partitioner of flwr-datasets. Every draw comes from one public
-seed. Partitioners without draws of their own are given the rows in an order drawn from it, since the order of a file may
-follow the labels.
-"""
+"""What all data of your own have in common: whose the rows are, which are test rows, how many classes, and the settings."""
 
 import hashlib
-import inspect
-import logging
-import warnings
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from client.data.clients import ArrayClients, by_user, stored_examples
+from client.data.clients import by_user, stored_examples
 from client.data.dataset import (
     CLASSIFICATION,
     Dataset,
@@ -26,37 +17,15 @@ from client.data.dataset import (
     describe_unit,
     shared_users,
 )
-from client.data.reading import reading
 from client.data.rows import Rows
-from client.imports import need
-from client.settings import PARTITIONERS
-from fedmf.checks import check_at_least, check_choice, check_positive
+from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
-
-log = logging.getLogger(__name__)
 
 LICENCE = "the file's own"
 SPLIT_SEED = 0
 """Public and fixed: it chooses the test examples of files without a split, whatever a run's seed is."""
 MOST_CLASSES = 10**6
 """How many classes the largest test label may stand for by itself: more is a mistake, or must be said."""
-REQUIRED = ("x", "y", "user")
-KINDS = {
-    "x": ("f", "uint8 (0 to 255) or floats"),
-    "y": ("iu", "integer labels from 0"),
-    "user": ("iuUS", "integers or strings"),
-    "split": ("iufb", "0 (train) or 1 (test)"),
-}
-"""numpy's letters for the types that each array may have, besides uint8 for x, and what these are."""
-DEALT_BY_LABEL = (
-    "Made-up clients: which rows a client has follows from the labels of all training rows, which is not covered. "
-    "Use such clients to study a method; real users belong in by_user_npz."
-)
-DEFAULTS = {"min_partition_size": 0, "self_balancing": False, "num_classes_per_partition": 2}
-"""Settings of partitioners that have no key of their own."""
-OURS = {"num_partitions": "clients", "seed": "partition_seed", "shuffle": None, "partition_by": None}
-"""Arguments of flwr-datasets that are given here, with the setting that says them."""
-OF_USERS = "GroupedNaturalIdPartitioner"
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 (Steele, Lea and Flood 2014)
 
 
@@ -276,211 +245,3 @@ def count_classes(who: str, shown: Sequence[int], classes: int | None) -> int:
             f"{largest + 1}."
         )
     return classes or largest + 1
-
-
-def load(path: str | Path, *, classes: int | None = None, public: Public | None = None) -> Dataset:
-    """Return the classification data set stored at `path`.
-
-    The file holds x [N, ...] (uint8, divided by the public constant 255, or floats taken as they are), y [N]
-    (integer labels from 0), user [N] (integers or strings) and optionally split [N] (0 train, 1 test; users
-    may overlap or not). Without `split` a fifth of each user's examples, chosen by a public seed, is the test
-    set. A folder of .npy files of the same names is memory-mapped. `classes` is public: without it the test
-    labels, which are treated as public, say how many there are. With `public` only clients are made.
-
-    Raises `DataError` for a missing or malformed file. The values of training examples are not looked at before their
-    client is read.
-    """
-    path = Path(path)
-    arrays = read_arrays(path, REQUIRED)
-    names, users = np.unique(arrays["user"], return_inverse=True)
-    said = arrays["split"] == 1 if "split" in arrays else None
-    rows = owned(path, users, names.tolist(), said, "split = {}", public)
-    y = arrays["y"]
-    shown = np.unique(y[rows.test]).tolist()
-    known = public.classes if public else count_classes(f"A test example in {path}", shown, classes)
-    return rows.dataset("by_user_npz", arrays["x"], y, known)
-
-
-def read_arrays(path: Path, required: Sequence[str]) -> Mapping[str, np.ndarray]:
-    """Return the arrays stored in an .npz file, or, memory-mapped, in a folder of .npy files.
-
-    Raises `DataError` unless the `required` ones are there, with usable shapes and types.
-    """
-    with reading(path, "arrays of numbers or strings"):
-        if path.is_dir():
-            files = sorted(path.glob("*.npy"))
-            arrays = {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}
-        elif not path.is_file():
-            raise DataError(f"The data file {path} does not exist; path must name an .npz file.")
-        elif not zipfile.is_zipfile(path):
-            raise DataError(f"{path} is no .npz file; it must be one, with {', '.join(REQUIRED)}.")
-        else:
-            with path.open("rb") as file, np.load(file) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-    if foreign := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
-        raise DataError(f"{path} holds {foreign[0]}, which is no array; an .npz file holds arrays alone.")
-    if absent := [name for name in required if name not in arrays]:
-        held = ", ".join(arrays) or "nothing"
-        raise DataError(
-            f"{path} lacks {', '.join(absent)}; it holds {held} and must hold {', '.join(required)} (split "
-            "may be left out)."
-        )
-    count = len(arrays["x"]) if arrays["x"].ndim else 0
-    if arrays["x"].ndim < 2 or arrays["x"].size == 0:
-        raise DataError(
-            f"x in {path} has the shape {arrays['x'].shape}; it must be [N, ...], each size at least 1."
-        )
-    for name, (kinds, right) in KINDS.items():
-        if name not in arrays:
-            continue
-        array = arrays[name]
-        if name != "x" and array.shape != (count,):
-            raise DataError(
-                f"{name} in {path} has the shape {array.shape}; it must be ({count},), one for each x."
-            )
-        is_bytes = name == "x" and array.dtype == np.uint8
-        if array.dtype.kind not in kinds and not is_bytes:
-            raise DataError(f"{name} in {path} is {array.dtype}; it must hold {right}.")
-    if not np.isin(arrays.get("split", 0), (0, 1)).all():
-        raise DataError(f"split in {path} holds something else; it must hold 0 (train) or 1 (test).")
-    return arrays
-
-
-def load_partitioned(
-    path: str | Path,
-    *,
-    clients: int = 100,
-    partitioner: str = "iid",
-    partitioner_settings: Mapping[str, Any] | None = None,
-    alpha: float = 0.5,
-    shards: int = 2,
-    classes: int | None = None,
-    partition_seed: int = 0,
-) -> Dataset:
-    """Return the arrays at `path` (x, y as for by_user_npz) dealt out to `clients` made-up clients.
-
-    `partitioner` is iid; dirichlet, where each class is spread over the clients by Dirichlet(`alpha`) shares
-    (Hsu et al. 2019); shards, where each client gets `shards` pieces of the examples sorted by label
-    (McMahan et al. 2017); pathological, where each client gets examples of two classes; or another one of flwr-datasets,
-    by its name there. `partitioner_settings` are arguments of its class. Clients that get
-    nothing are left out. The test set is split = 1, or a fifth of all examples drawn by a public seed. Raises `DataError`
-    for a missing or malformed file, `SettingError` for a partitioner that cannot deal them.
-    """
-    path = Path(path)
-    check_at_least("clients", clients, 1)
-    check_at_least("shards", shards, 1)
-    check_positive("alpha", alpha)
-    check_choice("partitioner", partitioner, (*PARTITIONERS, *PARTITIONERS.values()))
-    arrays = read_arrays(path, REQUIRED[:2])
-    x, y, users = arrays["x"], arrays["y"], arrays.get("user")
-    everyone = np.zeros(len(y), int)
-    test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(everyone, seed=SPLIT_SEED)
-    train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
-    if min(len(train_rows), len(test_rows)) == 0 or clients > len(train_rows):
-        raise DataError(
-            f"{path} has {len(train_rows)} training and {len(test_rows)} test examples; "
-            f"it must have at least one for each of {clients} clients, and one to test on: set clients to fewer, or mark "
-            "test examples with split = 1."
-        )
-    unit, uncovered = f"one made-up client ({partitioner} partition) = one client", tuple[str, ...]()
-    kind = PARTITIONERS.get(partitioner, partitioner)
-    if kind == OF_USERS and users is not None:
-        unit = f"one group of users, each whole in it ({partitioner} partition) = one client"
-        uncovered = shared_users(users[train_rows], users[test_rows])
-    elif "partition_by" in _takes(kind):
-        uncovered = (DEALT_BY_LABEL,)
-    usual = {"alpha": alpha, "num_shards_per_partition": shards}
-    trained = y[train_rows], None if users is None else users[train_rows]
-    parts = deal(partitioner, clients, partitioner_settings or {}, partition_seed, *trained, usual)
-    bounds = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    return Dataset(
-        name="partitioned",
-        clients=ArrayClients(x, y, train_rows[np.concatenate(parts)], bounds),
-        test=stored_examples(x, y, test_rows),
-        input_shape=tuple(x.shape[1:]),
-        classes=count_classes(f"A test example in {path}", np.unique(y[test_rows]).tolist(), classes),
-        task=CLASSIFICATION,
-        licence=LICENCE,
-        source=path.name,
-        unit=unit,
-        uncovered=uncovered,
-    )
-
-
-def _takes(kind: str) -> list[str]:
-    """Return the arguments of a class of flwr-datasets' partitioners."""
-    maker = getattr(need("flwr_datasets.partitioner", f"partitioner={kind}"), kind)
-    return [*inspect.signature(maker.__init__).parameters][1:]
-
-
-def deal(
-    name: str,
-    clients: int,
-    settings: Mapping[str, Any],
-    seed: int,
-    labels: np.ndarray,
-    users: np.ndarray | None,
-    usual: Mapping[str, Any] = {},
-) -> list[np.ndarray]:
-    """Return the rows of each client that got any from the partitioner `name`, sorted; no row is dealt twice.
-
-    `labels` [rows] and `users` [rows] are what partitioners look at; `settings` are arguments of its class, `usual`
-    others that it is given where it takes them, `seed` is public.
-    Rows that a partitioner leaves out are counted in a warning. Raises `SettingError` for settings with which the rows
-    cannot be dealt.
-    """
-    kind = PARTITIONERS.get(name, name)
-    takes, order = _takes(kind), np.arange(len(labels))
-    if kind == OF_USERS and users is None:
-        raise SettingError(f"partitioner={name} groups users, but the data have no array user; add it.")
-    if ours := next((key for key in settings if key in OURS), None):
-        instead = f"set {OURS[ours]} instead" if OURS[ours] else "it is chosen here"
-        raise SettingError(f"partitioner_settings holds {ours}; leave it out: {instead}.")
-    if "seed" not in takes and kind != OF_USERS:
-        order = np.random.default_rng(seed).permutation(len(labels))
-    table = {"label": labels[order].astype(np.int64), "row": order}
-    if users is not None:
-        table["user"] = users[order]
-    held = need("datasets", "Partitioning").Dataset.from_dict(table)
-    by = "user" if kind == OF_USERS else "label"
-    given = {**DEFAULTS, **usual} | {
-        "num_partitions": clients,
-        "partition_by": by,
-        "seed": seed,
-        "shuffle": False,
-    }
-    given = {key: value for key, value in given.items() if key in takes} | dict(settings)
-    if "distribution_array" in given:
-        given["distribution_array"] = np.array(given["distribution_array"])
-    try:
-        with warnings.catch_warnings():
-            # datasets 4.8 sorts with an option that pyarrow 25 deprecates; rows left out are counted below
-            warnings.simplefilter("ignore")
-            maker = getattr(need("flwr_datasets.partitioner", f"partitioner={name}"), kind)(**given)
-            maker.dataset = held
-            parts = [maker.load_partition(number)["row"] for number in range(maker.num_partitions)]
-    except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, AssertionError) as error:
-        said = " ".join(str(error).split())
-        if isinstance(error, ZeroDivisionError):
-            said = "a part would have no example; give numbers of at least 1, and fewer or larger parts."
-        shown = (
-            ", ".join(f"{key}={value}" for key, value in given.items() if key not in OURS) or "no settings"
-        )
-        raise SettingError(
-            f"partitioner={name} cannot deal {len(held)} examples to {clients} clients with {shown}: {said}"
-        ) from error
-    if len(parts) != clients:
-        raise SettingError(
-            f"partitioner={name} deals to {len(parts)} clients, but clients is {clients}; set clients to "
-            f"{len(parts)}, or change partitioner_settings."
-        )
-    parts = [np.sort(np.array(part, dtype=np.int64)) for part in parts if len(part)]
-    dealt = np.concatenate(parts) if parts else order[:0]
-    if len(np.unique(dealt)) < len(dealt) or not len(dealt):
-        raise SettingError(
-            f"partitioner={name} deals {len(dealt)} rows, some of them twice or none at all; every row must go to "
-            "at most one client: change partitioner_settings."
-        )
-    if left := len(labels) - len(dealt):
-        log.warning("partitioner %s leaves %d of %d training examples to no client", name, left, len(labels))
-    return parts

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from client.data import digits, femnist, own, shakespeare, stackoverflow, synthetic
+from client.data import arrays, digits, femnist, own, shakespeare, stackoverflow, synthetic
 from client.data.clients import check_counted, hold_out, limited
 from client.data.dataset import Dataset, Public, check_examples
 from client.data.own import TEXT_SETTINGS, OwnSettings
@@ -86,7 +86,7 @@ DATASETS: dict[str, Entry] = {
     "digits": _entry(digits),
     "synthetic": _entry(synthetic),
     "by_user_npz": _own(
-        own.load,
+        arrays.load,
         "Your own arrays: x, y, user and optionally split, in one .npz file or a folder of .npy files.",
     ),
     "by_user_text": _own(
@@ -110,7 +110,7 @@ DATASETS: dict[str, Entry] = {
         "A Hugging Face data set on disk, as datasets' save_to_disk wrote it, with columns by name; memory-mapped.",
     ),
     "partitioned": _own(
-        own.load_partitioned,
+        arrays.load_partitioned,
         "Your own arrays without users, dealt out to made-up clients by a partitioner of flwr-datasets.",
         "no users: clients are made up; with partitioner=grouped counted when loaded",
     ),

@@ -242,7 +242,7 @@ def hub(path: Path, files: Files) -> Source:
 def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
     """Yield the rows of all files."""
     for file in paths:
-        tables: Any = need("client.data.tables", f"Reading {file}")
+        tables: Any = need("client.data.table_files", f"Reading {file}")
         table = tables.read_file(file, tables.Columns(files.hub_columns, ()))
         if absent := [name for name in files.hub_columns if name not in table.names]:
             raise DataError(

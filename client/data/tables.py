@@ -1,4 +1,4 @@
-"""Tables of your own: CSV, parquet, a saved Hugging Face data set, and folders of pictures, each as one Arrow table.
+"""Tables of your own as data sets: what the columns of an Arrow table (`client.data.table_files`) mean.
 
 Each row has a user, a label and an input. What one row holds is its user's affair: a cell that is no number is NaN, a label
 that is no class is `UNREADABLE`, and a list, picture or text that cannot be read fails its client. Only a test row, which is
@@ -6,113 +6,32 @@ public, must be right. Needs pyarrow, an extra: `client.data.registry` imports t
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
 from client.data.dataset import UNREADABLE, Dataset, Public
 from client.data.own import TEXT_SETTINGS, Owned, OwnSettings, count_classes, owned
 from client.data.reading import reading
 from client.data.rows import Pictures, Rows
+from client.data.table_files import READERS, Column, Columns, Table, is_list, is_number, is_text
 from client.data.text import Tokens, from_texts, split_text, text_level
-from client.imports import need
 from fedmf.errors import DataError, SettingError
 
-Column = Any
-"""A pyarrow.ChunkedArray."""
-
-AT_ONCE = 1 << 14
-"""Rows of parquet that are decoded together: of lists, what parquet needs for it is ten times what they are."""
-KINDS = (".png", ".jpg", ".jpeg")
-SPLITS = ("train", "test")
-TABLES_OF_PICTURES = ("metadata.csv", "metadata.parquet")
 LEARNT_NAMES = (
     "The names of the classes were collected from all rows, those of the training users too: an uncovered release. "
     "Give a public list of them as labels."
 )
 NAME_THEM = "name the columns of the inputs in features, or set text or image to one"
 _MEANINGS = {"train": 0, "test": 1, "0": 0, "1": 1, "false": 0, "true": 1}
-_OF_SYSTEMS = {"thumbs.db", "desktop.ini"}  # besides hidden files: what a system puts next to pictures
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}(\.0*)?")
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which columns of a table are read: those that have one of the `roles`, and the `inputs` (None: all others)."""
-
-    roles: Sequence[str]
-    inputs: Sequence[str] | None
-
-    def used(self, names: Sequence[str]) -> list[str]:
-        """Return which of the columns `names` of a table are read."""
-        return [name for name in names if self.inputs is None or name in (*self.roles, *self.inputs)]
-
-    def check_near(self, path: Path, names: Sequence[str]) -> None:
-        """Raise `DataError` where a column would be an input, or ignored, for a blank or a capital letter."""
-        for role in self.roles:
-            near = [
-                name for name in names if name != role and name.strip().casefold() == role.strip().casefold()
-            ]
-            if near and (self.inputs is None or role not in names):
-                raise DataError(
-                    f"{path} has a column {near[0]!r}, which differs from {role!r} in blanks or capital letters alone; "
-                    "rename one of them."
-                )
-
-
-@dataclass(frozen=True)
-class Table:
-    """The used columns of the table at `path`, whose columns are called `names`.
-
-    `test` [rows] says which rows are test rows where the files are split already. `class_names` are those that the
-    table's schema declares for a column of label numbers. A table that is not `typed` holds texts alone.
-    `folder`: where the files are that a table of pictures names.
-    """
-
-    path: Path
-    held: Any
-    names: Sequence[str]
-    test: np.ndarray | None = None
-    class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    typed: bool = True
-    folder: Path | None = None
-
-    def column(self, name: str, key: str) -> Column:
-        """Return a column, or raise `DataError` about the setting `key` that names it.
-
-        Of encoded pictures its bytes are returned; dictionaries and types of extensions are resolved. Empty cells, and texts
-        that are not UTF-8, are one user's values and stay.
-        """
-        if name not in self.names:
-            # The first line of a text file that names no columns is somebody's row.
-            held = (
-                f"it has {', '.join(self.names) or 'none'}: set {key} to one of them"
-                if self.typed
-                else f"set {key} to one of the {len(self.names)} columns that its first line names"
-            )
-            raise DataError(f"{self.path} has no column {name!r}; {held}.")
-        column = self.held.column(name)
-        chunks = [getattr(chunk, "storage", chunk) for chunk in column.chunks]
-        if chunks and pa.types.is_struct(chunks[0].type) and chunks[0].type.get_field_index("bytes") >= 0:
-            chunks = [chunk.field("bytes") for chunk in chunks]  # the hub's {bytes, path}
-        with reading(self.about(name), "a table", also=(pa.ArrowException,)):
-            for chunk in chunks:
-                _as_bytes(chunk).validate(full=True)
-        column = pa.chunked_array(chunks, type=chunks[0].type if chunks else column.type)
-        return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-    def about(self, name: str) -> str:
-        """Return what an error calls a column."""
-        return f"The column {name!r} of {self.path}"
 
 
 def load_table(name: str, path: Path, settings: OwnSettings, public: Public | None) -> Dataset:
@@ -374,172 +293,3 @@ def value_of(cell: Any) -> Any:
     except UnicodeDecodeError:
         return None
     return None if isinstance(value, list) and None in value else value
-
-
-def _as_bytes(chunk: Any) -> Any:
-    """Return texts, or lists of them, as bytes, which need not be UTF-8; other values as they are."""
-    if pa.types.is_dictionary(chunk.type):
-        return pa.DictionaryArray.from_arrays(chunk.indices, _as_bytes(chunk.dictionary))
-    kind = _bytes_for(chunk.type)
-    return chunk if kind.equals(chunk.type) else chunk.view(kind)
-
-
-def _bytes_for(kind: Any) -> Any:
-    """Return the type of bytes for one of texts, or of lists of them, and others as they are."""
-    if is_text(kind):
-        return pa.binary() if pa.types.is_string(kind) else pa.large_binary()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        of = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return of(kind.value_field.with_type(_bytes_for(kind.value_type)))
-    return kind
-
-
-def is_list(kind: Any) -> bool:
-    """Return whether an Arrow type holds lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def is_number(kind: Any) -> bool:
-    """Return whether an Arrow type holds numbers, or true and false."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
-
-def is_text(kind: Any) -> bool:
-    """Return whether an Arrow type holds texts."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def read_csv(path: Path, columns: Columns, delimiter: str = ",", folder: Path | None = None) -> Table:
-    """Return a CSV file, or the CSV files of a folder, as a table of texts, so that 7 and 007 stay two users."""
-    files = _listed(path, "CSV", ["*.csv"])
-    parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    with reading(files[0], "CSV"), pyarrow.csv.open_csv(files[0], parse_options=parsing) as reader:
-        names = reader.schema.names  # decoded here
-    if twice := [name for name in names if names.count(name) > 1]:
-        # By their places: in a file that names no columns the first line is somebody's row.
-        first, second = [place for place, name in enumerate(names, start=1) if name == twice[0]][:2]
-        raise DataError(
-            f"{files[0]} names its columns {first} and {second} alike; every column must have a name of its own."
-        )
-    used, parts = columns.used(names), []
-    types = dict.fromkeys(used, pa.string())
-    converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
-    for file in files:
-        with reading(file, "CSV", also=(pa.ArrowException,)):
-            parts.append(pyarrow.csv.read_csv(file, parse_options=parsing, convert_options=converting))
-    return Table(path, pa.concat_tables(parts), names, typed=False, folder=folder)
-
-
-def _listed(path: Path, kind: str, patterns: Sequence[str]) -> list[Path]:
-    """Return a file, or the files of a folder that have one of the `patterns`, in the order of their names."""
-    files = (
-        [path] if path.is_file() else sorted({file for pattern in patterns for file in path.glob(pattern)})
-    )
-    if not files:
-        problem = f"folder {path} holds no {kind} file" if path.is_dir() else f"file {path} does not exist"
-        raise DataError(f"The data {problem}; path must name a {kind} file, or a folder of them.")
-    return files
-
-
-def read_parquet(path: Path, columns: Columns, folder: Path | None = None) -> Table:
-    """Return a parquet file, or those of a folder, as a table."""
-    files = _listed(path, "parquet", ["*.parquet", "data/*.parquet"])
-    with reading(path, "parquet", also=(pa.ArrowException,)):
-        opened = [pyarrow.parquet.ParquetFile(file) for file in files]
-        schema = opened[0].schema_arrow
-        used = columns.used(schema.names)
-        batches = (batch for part in opened for batch in part.iter_batches(AT_ONCE, columns=used))
-        held = pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in used]))
-    return Table(path, held, schema.names, folder=folder)
-
-
-def read_file(path: Path, columns: Columns, folder: Path | None = None) -> Table:
-    """Return a parquet file, called so, or a CSV file as a table."""
-    read = read_parquet if path.suffix == ".parquet" else read_csv
-    return read(path, columns, folder=folder)
-
-
-def read_saved(path: Path, columns: Columns) -> Table:
-    """Return a data set that `save_to_disk` wrote, memory-mapped: of a `DatasetDict` the rows of train, then of test."""
-    if not path.is_dir():
-        problem = "is no folder" if path.exists() else "does not exist"
-        raise DataError(
-            f"The data folder {path} {problem}; path must name the folder that save_to_disk wrote."
-        )
-    library = need("datasets", f"Reading {path}")
-    with reading(
-        path, "a data set that save_to_disk wrote", also=(Exception,)
-    ):  # of many kinds, by what is damaged
-        saved = library.load_from_disk(str(path))
-        parts, test = [saved], None
-        if isinstance(saved, library.DatasetDict):
-            if absent := [name for name in SPLITS if name not in saved]:
-                raise DataError(
-                    f"{path} has the splits {', '.join(saved)} but no {absent[0]}; it must have train and test, or set path "
-                    "to the folder of one split."
-                )
-            parts = [saved[name] for name in SPLITS]
-            test = np.repeat([False, True], [len(part) for part in parts])
-        stored = [part.flatten_indices() if part._indices is not None else part for part in parts]
-        used = columns.used(stored[0].column_names)
-        held = pa.concat_tables([part.data.table.select(used) for part in stored])
-    names = {
-        name: tuple(kind.names)
-        for name, kind in stored[0].features.items()
-        if isinstance(kind, library.ClassLabel)
-    }
-    return Table(path, held, stored[0].column_names, test, names)
-
-
-def read_images(folder: Path, columns: Columns, settings: OwnSettings) -> Table:
-    """Return a table of the pictures below `folder`: at USER/LABEL/FILE, or as a table names them.
-
-    That is the CSV or parquet file `table`, or metadata.csv or metadata.parquet in the folder. Without a table the pictures
-    may also be at train/USER/LABEL/FILE and test/USER/LABEL/FILE.
-    """
-    if not folder.is_dir():
-        raise DataError(f"The data folder {folder} does not exist; path must name a folder of pictures.")
-    listed = next((folder / name for name in TABLES_OF_PICTURES if (folder / name).is_file()), None)
-    if settings.table is not None:
-        listed = Path(settings.table).expanduser()
-        if not listed.is_file():
-            raise DataError(
-                f"table is {settings.table}, which does not exist; it must be a CSV or parquet file."
-            )
-    if listed is not None:
-        return read_file(listed, columns, folder)
-    settings.refuse("there is no table, and folders say it", "file", "user", "label", "split")
-    found = []
-    for file in sorted(file for depth in range(1, 5) for file in folder.glob("/".join("*" * depth))):
-        place = file.relative_to(folder).parts
-        if any(part[0] == "." or part.lower() in _OF_SYSTEMS for part in place):
-            continue
-        if file.suffix.lower() in KINDS and len(place) > 2:
-            found.append(place)
-        elif not file.is_dir() or len(place) == 4:
-            raise DataError(f"{file} is no picture at USER/LABEL/FILE; a picture ends in {', '.join(KINDS)}.")
-    if not found:
-        raise DataError(f"{folder} holds no pictures; they must lie at {folder}/USER/LABEL/FILE.")
-    splits = [place[0] if len(place) == 4 else "" for place in found]
-    if {*splits} not in ({""}, {*SPLITS}):
-        raise DataError(
-            f"{folder} holds pictures at USER/LABEL/FILE and below other folders than train and test."
-        )
-    with reading(folder, "pictures in folders whose names are UTF-8"):
-        held = pa.table(
-            {
-                "file_name": ["/".join(place) for place in found],
-                "user": [place[-3] for place in found],
-                "label": [place[-2] for place in found],
-            }
-        )
-    test = None if "" in splits else np.array(splits) == "test"
-    return Table(folder, held, held.column_names, test, typed=False, folder=folder)
-
-
-READERS: dict[str, Callable[[Path, Columns, OwnSettings], Table]] = {
-    "by_user_csv": lambda path, columns, settings: read_csv(path, columns, settings.delimiter),
-    "by_user_parquet": lambda path, columns, settings: read_parquet(path, columns),
-    "by_user_hub": lambda path, columns, settings: read_saved(path, columns),
-    "by_user_images": read_images,
-}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from client.data import Dataset, load
-from client.data.own import deal
+from client.data.arrays import deal
 from client.settings import PARTITIONERS
 from fedmf.errors import DataError, SettingError
 
