@@ -1,12 +1,10 @@
-"""Clients of a data set: rows of big arrays, checked when they are read, cut, limited or held out, and who they are.
+"""Clients of a data set: rows of big arrays, checked when they are read, cut, limited or held out.
 
 Clients are cut lazily from big arrays: `clients[i]` copies only client i's rows, so that a memory-mapped file of any size
 serves thousands of clients without being read whole. A user of whom only some examples are used is still the unit of
-privacy (Kairouz et al. 2021 use the first 256); a user who is cut into clients is not. A run resumes after a crash, and a
-node after a restart, only with the clients it began with: a number stands for the same unit of privacy all the time.
+privacy (Kairouz et al. 2021 use the first 256); a user who is cut into clients is not.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -25,86 +23,18 @@ from client.data.dataset import (
     describe_unit,
     identify_each,
 )
+from client.data.identity import Fingerprint, identify_clients
 from client.data.rows import converted, pieces
 from client.imports import own_code
 from client.settings import HELD_OUT_USES
 from fedmf.checks import check_at_least, check_choice, check_open_unit
 from fedmf.errors import DataError, SettingError
 from fedmf.participation import permuted
-from fedmf.randomness import PublicSeed, SecretKey
+from fedmf.randomness import PublicSeed
 
 TEST_SEED = 0
 """Public and fixed: it chooses test examples and held-out clients, whatever a run's seed is."""
 _AT_ONCE = 1 << 24  # bytes of a memory-mapped file that are read at once to identify clients
-_TRIED = 4  # clients that are read twice before a run begins
-
-
-class Fingerprint:
-    """A digest under a key of texts and arrays, each with its type and size, so that no two lists of them collide.
-
-    >>> key = SecretKey.reproducible(0)
-    >>> one, other = Fingerprint(key), Fingerprint(key)
-    >>> one.array(np.arange(3)), other.array(np.arange(3))
-    (None, None)
-    >>> one.hexdigest() == other.hexdigest() != Fingerprint(key).hexdigest()
-    True
-    """
-
-    def __init__(self, key: SecretKey) -> None:
-        self._digest = hashlib.blake2b(digest_size=32, key=key.reveal(), person=b"fedmf clients")
-
-    def text(self, text: str) -> None:
-        """Write a text."""
-        data = text.encode("utf-8", "surrogatepass")
-        self._digest.update(b"t%d:" % len(data) + data)
-
-    def array(self, array: np.ndarray) -> None:
-        """Write an array [...] of numbers or fixed texts: type, shape and content."""
-        self.text(f"{array.dtype.str} {array.shape}")
-        self._digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-    def hexdigest(self) -> str:
-        """Return the digest of all that was written, as 64 hexadecimal digits."""
-        return self._digest.hexdigest()
-
-
-def digest_clients(
-    clients: Sequence[Examples], key: SecretKey, first: int = 0, stop: int | None = None
-) -> str:
-    """Return a digest under `key` of clients `first` to `stop` (None: the last), as 64 hexadecimal digits.
-
-    It covers what `LazyClients.identify` writes: names, content, or what the clients are drawn from.
-    """
-    numbers = range(first, len(clients) if stop is None else min(stop, len(clients)))
-    fingerprint = Fingerprint(key)
-    fingerprint.text(f"{numbers.start} {numbers.stop}")
-    _identify(clients, fingerprint, numbers)
-    return fingerprint.hexdigest()
-
-
-def _identify(clients: Sequence[Examples], fingerprint: Fingerprint, numbers: range) -> None:
-    """Write who the clients are, as they say it themselves; clients in a plain sequence are read one by one."""
-    if isinstance(clients, LazyClients):
-        clients.identify(fingerprint, numbers)
-    else:
-        identify_each(clients, fingerprint, numbers)
-
-
-def refuse_changing_clients(clients: Sequence[Examples]) -> None:
-    """Raise `DataError` for clients that hold something else at each reading, as with augmentation.
-
-    A run on them could never be resumed: its clients would not be recognised. A few clients are read twice; those that
-    have an `identify` of their own must write the same twice.
-    """
-    key = SecretKey.generate()
-    for first in sorted({k * max(len(clients) - 1, 0) // (_TRIED - 1) for k in range(_TRIED)}):
-        once, again = (digest_clients(clients, key, first, first + 1) for _ in range(2))
-        if once != again:
-            raise DataError(
-                f"client {first} of the data set holds other examples at each reading, so that a run could not be "
-                "resumed: its clients would not be recognised. Give the clients a method identify that writes what "
-                "stays the same (docs/data.md), or draw the examples from a seed."
-            )
 
 
 @dataclass(frozen=True)
@@ -231,7 +161,7 @@ class CheckedClients(LazyClients):
         if self.most is not None:
             fingerprint.text(f"first {self.most}")
         with self._code(f"identify of the clients of dataset {self.dataset}"):
-            _identify(self.held, fingerprint, numbers)
+            identify_clients(self.held, fingerprint, numbers)
 
     def _code(self, who: str) -> AbstractContextManager[None]:
         return own_code(who) if self.is_own else nullcontext()

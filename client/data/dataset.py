@@ -18,7 +18,7 @@ from client.data.rows import is_array, pieces, take
 from fedmf.errors import DataError, SettingError
 
 if TYPE_CHECKING:
-    from client.data.clients import Fingerprint
+    from client.data.identity import Fingerprint
 
 CLASSIFICATION = "classification"
 NEXT_TOKEN = "next_token"

@@ -7,8 +7,9 @@ from typing import Any, cast
 import numpy as np
 
 from client.data.benchmark import Benchmark, Converted, Split, no_texts, texts
-from client.data.clients import ArrayClients, Fingerprint
+from client.data.clients import ArrayClients
 from client.data.dataset import NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens
+from client.data.identity import Fingerprint
 from client.data.own import SPLIT_SEED
 from client.data.rows import Rows
 from client.data.sources import Files

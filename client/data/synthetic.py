@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from client.data.clients import Fingerprint
 from client.data.dataset import CLASSIFICATION, Dataset, Examples, LazyClients
+from client.data.identity import Fingerprint
 from fedmf.checks import check_at_least, check_non_negative
 from fedmf.errors import SettingError
 

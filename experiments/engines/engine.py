@@ -26,8 +26,8 @@ from flwr.clientapp import ClientApp
 
 from client.app import Elsewhere, make_client_app
 from client.data import Examples, Public
-from client.data.clients import Fingerprint, digest_clients
 from client.data.dataset import identify_each
+from client.data.identity import Fingerprint, digest_clients
 from client.imports import looking_here
 from client.parameters import digest_tensors, fixed_tensors, layout_of
 from client.training import pick_device

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from client.data.clients import digest_clients, refuse_changing_clients
+from client.data.identity import digest_clients, refuse_changing_clients
 from client.losses import find_loss
 from client.parameters import digest_arrays
 from client.rehearsal import rehearse

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from client.data import CLASSIFICATION, NEXT_TOKEN, Dataset, Examples, load
-from client.data.clients import checked, digest_clients
+from client.data.clients import checked
 from client.data.dataset import LazyClients
+from client.data.identity import digest_clients
 from client.imports import import_maker
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey

@@ -10,7 +10,8 @@ import pytest
 
 import own_loaders
 from client.data import Dataset, Examples, digits, load
-from client.data.clients import digest_clients, limited
+from client.data.clients import limited
+from client.data.identity import digest_clients
 from client.data.own import fifth_of_each
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey

@@ -15,7 +15,7 @@ from PIL import EpsImagePlugin, Image, PngImagePlugin
 
 import small_files
 from client.data import load, rows as lazy
-from client.data.clients import digest_clients
+from client.data.identity import digest_clients
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
 from own_tables import IMAGES, nested, opened, with_pictures

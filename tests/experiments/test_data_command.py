@@ -19,7 +19,7 @@ import pytest
 import big_data
 import small_files
 from client.data import Dataset, benchmark, load
-from client.data.clients import digest_clients
+from client.data.identity import digest_clients
 from experiments.data import import_data, main
 from fedmf.errors import DataError
 from fedmf.randomness import SecretKey
