@@ -28,10 +28,10 @@ from client.data.reading import PACKED, reading
 from client.data.sources import AT_ONCE, Files, Raw, Source, source_at, sqlite
 from client.imports import need
 from experiments.cli.command import end_with, guard
+from experiments.cli.console import USER_MISTAKE
 from experiments.settings.log import messages, stderr_handler
 from fedmf.errors import DataError
 
-USER_MISTAKE = 2
 BENCHMARKS = (femnist.BENCHMARK, stackoverflow.BENCHMARK, shakespeare.BENCHMARK)
 _TARS = (".tgz", ".tbz2", ".txz")
 
@@ -107,8 +107,9 @@ def _benchmark_of(path: Path) -> Benchmark:
             return one
     source = source_at(path, femnist.FILES)
     if source.form == "leaf":
-        x = next(source.read(source.splits[0])).columns.get("x", [[]])[0]
-        return femnist.BENCHMARK if isinstance(x, list) else shakespeare.BENCHMARK
+        inputs = (x for raw in source.read("train") for x in raw.columns.get("x", ()))
+        is_text = next((isinstance(x, str) for x in inputs if isinstance(x, str | list)), False)
+        return shakespeare.BENCHMARK if is_text else femnist.BENCHMARK
     if source.form == "hub":
         return femnist.BENCHMARK if source.paths[0].suffix == ".parquet" else shakespeare.BENCHMARK
     for one in BENCHMARKS:

@@ -191,12 +191,11 @@ class Dataset:
     """A federated data set. Everything but `clients` is public.
 
     `clients` has one entry per unit of privacy, each with at least one training example. `test` has no example in a process
-    that only runs clients. `classes` is the
-    number of labels, or the size of the vocabulary. `unit` says in words what one client is; `uncovered`
-    holds a sentence for everything that the loader learnt from the training users outside the private
+    that only runs clients. `classes` is the number of labels, or the size of the vocabulary. `unit` describes one client;
+    `uncovered` has a sentence for everything that the loader learnt from the training users outside the private
     mechanism. `uncounted` are targets left out of the accuracy though the loss counts them (out-of-vocabulary
-    and end of sentence, as in the literature). `person` is whose examples one client holds ("writer"), None where
-    no person's are: only then can clients not be cut. `notes` are sentences about public data, for who starts a
+    and end of sentence, as in the literature). `person` is whose examples one client has ("writer"), None where
+    they are no person's: only then can clients not be cut. `notes` are sentences about public data for the user who starts a
     run; no statement repeats them. `labels` are the names of the classes, where the data name them.
     """
 

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -192,9 +192,6 @@ def windows(
     x, y = rows[:, :-1], rows[:, 1:]
     is_short = (x if apart else y) == IGNORED_TARGET
     return np.where(is_short, PAD, x), y, np.repeat(np.arange(len(sentences)), counts)
-
-
-separate_pieces = partial(windows, apart=True)
 
 
 Tokens = Callable[[int], Sequence[str] | None]

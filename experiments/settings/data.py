@@ -196,7 +196,7 @@ def arguments(settings: Choice | Mapping[str, Any]) -> dict[str, Any]:
         )
     if taken := sorted(set(own) & set(more)):
         raise SettingError(
-            f"settings of {own.get('name')} hold {', '.join(taken)}, which is no argument of its own; give it beside them."
+            f"settings of {own.get('name')} hold {', '.join(taken)}, which is no argument of its own; give it next to them."
         )
     return {**own, **more}
 

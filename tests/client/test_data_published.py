@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from client.data import IGNORED_TARGET, Dataset, load
-from client.data.text import BOS, EOS, LEAF_CHARACTERS, OOV, PAD, SPECIAL, separate_pieces
+from client.data.text import BOS, EOS, LEAF_CHARACTERS, OOV, PAD, SPECIAL, windows
 from fedmf.errors import DataError, SettingError
 from published import write_hdf5, write_leaf, write_sqlite
 
@@ -355,7 +355,7 @@ def test_snippets_as_published_are_cut_into_pieces_of_81_as_tff_cuts_them(length
     tokens += [PAD] * (-len(tokens) % 81)
     pieces = [tokens[start : start + 81] for start in range(0, len(tokens), 81)]
     asked = [piece for piece in pieces if any(piece[1:])]  # one that asks for nothing counts for nothing
-    x, y, owner = separate_pieces([text, text[:3]], 80)
+    x, y, owner = windows([text, text[:3]], 80, apart=True)
     assert x[:-1].tolist() == [piece[:-1] for piece in asked]
     assert y[:-1].tolist() == [[token or IGNORED_TARGET for token in piece[1:]] for piece in asked]
     assert owner.tolist() == [0] * len(asked) + [1]
