@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fedmf.lazy import lazily
 
 if TYPE_CHECKING:  # the public names
+    from server.attendance import Attendance as Attendance
     from server.checkpoint import Checkpoint as Checkpoint
     from server.cohort import (
         Population as Population,
@@ -16,7 +17,7 @@ if TYPE_CHECKING:  # the public names
         UnreadyNodes as UnreadyNodes,
     )
     from server.known_nodes import KnownNode as KnownNode, KnownNodes as KnownNodes
-    from server.members import Attendance as Attendance, DeployedPopulation as DeployedPopulation
+    from server.members import DeployedPopulation as DeployedPopulation
     from server.optimizer import (
         Adagrad as Adagrad,
         Adam as Adam,

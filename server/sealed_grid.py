@@ -23,7 +23,7 @@ from fedmf.sealing import (
     server_channel,
     unseal,
 )
-from server.members import connected
+from server.attendance import connected
 
 
 class SealedGrid:

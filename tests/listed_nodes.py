@@ -10,9 +10,10 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from fedmf.updates import wire
 from nodes import Nodes, holding
 from plans import KEY, random_vector
+from server.attendance import Attendance
 from server.cohort import Roster
 from server.known_nodes import EVERY_NODE, KnownNode, KnownNodes, node_key
-from server.members import ROSTER, Attendance, DeployedPopulation
+from server.members import ROSTER, DeployedPopulation
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
@@ -86,3 +87,13 @@ def roster_in(folder):
 
 def tasks_in(grid):
     return [message for message in grid.asked if message.metadata.message_type == "train"]
+
+
+def nodes_in(folder):
+    """Return the names of the nodes in the roster of the epoch under way."""
+    return {name for name, key in KEYS.items() if key in roster_in(folder).nodes}
+
+
+def heard(releases):
+    """Return the clients that were heard, round by round."""
+    return [client for release in releases for client in release.answered]

@@ -32,12 +32,13 @@ from experiments.settings.values import plain, text_of
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.sealing import private_box_key, public_box_key
 from server import copies
+from server.attendance import Attendance
 from server.checkpoint import LOCK
 from server.cohort import UnreadyNodes
 from server.exchange import tasks_per_message
 from server.files import wait_until_unlocked
 from server.known_nodes import EVERY_NODE, KnownNodes
-from server.members import Attendance, DeployedPopulation
+from server.members import DeployedPopulation
 from server.sealed_grid import SealedGrid
 from server.strategy import FedMF
 

@@ -12,7 +12,7 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from listed_nodes import KEYS, Signed, answer, deployed, roster_in, start, tasks_in
 from plans import small_plan
-from server import members
+from server import attendance
 from server.cohort import ReplyPolicy
 from server.members import ROSTER
 
@@ -21,7 +21,7 @@ SIX = {"a": 6, "b": 6}
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch, tmp_path):
-    monkeypatch.setattr(members, "PAUSE", 0.01)
+    monkeypatch.setattr(attendance, "PAUSE", 0.01)
     monkeypatch.setenv("FEDMF_STATE", str(tmp_path / "node"))
 
 
@@ -87,7 +87,7 @@ def test_a_round_waits_for_the_first_of_its_nodes_to_come_back_and_says_so_once(
     start(strategy, grid)
     grid.away.add("a")
     looks = iter([list, list, grid.away.clear])
-    monkeypatch.setattr(members.time, "sleep", lambda seconds: next(looks)())
+    monkeypatch.setattr(attendance.time, "sleep", lambda seconds: next(looks)())
     start(strategy, grid)
     assert [len(release.answered) for release in releases] == [3, 3]
     assert caplog.text.count("waiting: no node of this round is connected") == 1
