@@ -188,11 +188,11 @@ def make_client_app(
 
     `make_trainer` is called at the first task and again after an error in a turn; what it returned stays resident
     between. With `at_once` it is called here, and what it raises is raised (a device without room, say): no client's
-    data have been read, so that whoever plays a run may stop it. Otherwise it counts as an error of the client's turn.
+    data have been read, so that the run may be stopped. Otherwise it counts as an error of the client's turn.
 
     Where a client's turn leaves the device unusable to this process (a failed assertion on a CUDA
     device), its update is zero and `elsewhere` plays the clients after it, as where no trainer can be made after it.
-    Without `elsewhere` the app raises `DeviceLostError` for the message, and whoever called it should end the process.
+    Without `elsewhere` the app raises `DeviceLostError` for the message, and the caller should end the process.
     What `elsewhere` raises is zeros for the clients it was given, but for `RunStoppedError`, which is raised.
     `on_failure` is told of each client whose update is zero because it could not train.
     """

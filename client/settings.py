@@ -52,7 +52,7 @@ class TrainingSettings:
     device: str = setting("auto", "where a client trains; auto: on the GPU if there is one", DEVICES)
     optimizer: str = setting(
         "sgd",
-        "of the client; weight decay of adam is decoupled; its state begins anew with every client",
+        "of the client; weight decay of adam is decoupled; its state is new for every client",
         OPTIMIZERS,
     )
     momentum: float = setting(0.0, "of sgd, in [0, 1)")

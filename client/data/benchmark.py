@@ -86,9 +86,9 @@ class Split:
         bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         return replace(self, order=kept, bounds=bounds, names=self.names[held])
 
-    def shuffled(self, seed: int) -> np.ndarray:
+    def shuffled(self) -> np.ndarray:
         """Return the examples user after user, the users in an order drawn from a public seed."""
-        drawn = np.random.default_rng(seed).permutation(len(self.names))
+        drawn = np.random.default_rng(SPLIT_SEED).permutation(len(self.names))
         return np.concatenate([self.order[self.bounds[user] : self.bounds[user + 1]] for user in drawn])
 
 
@@ -123,7 +123,7 @@ class Held:
         if public is not None:
             return training, None, np.empty(0, np.int64)
         test = choose(self.split(f"{prefix}test"))
-        return training, test, test.shuffled(SPLIT_SEED) if self.form == "tff" else np.sort(test.order)
+        return training, test, test.shuffled() if self.form == "tff" else np.sort(test.order)
 
 
 @dataclass(frozen=True)

@@ -110,9 +110,9 @@ def brief(error: BaseException) -> str:
 def read_json(text: str, where: Path | str) -> Any:
     """Return the value of a JSON text; raise `DataError` about `where`.
 
-    What is JSON but no value that anybody can use becomes one that everybody refuses, so that it concerns whose it is
-    alone: a whole number of thousands of digits is infinite, and what lies deeper than `DEEPEST` lists and objects
-    in a text that cannot be read otherwise is null.
+    JSON that no loader can use becomes a value that every loader refuses, so that it concerns its user alone: a whole
+    number of thousands of digits is infinite, and what is deeper than `DEEPEST` lists and objects, in a text that cannot
+    be read otherwise, is null.
     """
     parse = partial(json.loads, parse_int=_integer)
     with reading(where, "JSON"):
@@ -146,7 +146,7 @@ def _shallow(text: str) -> str:
 
 
 def user_names(where: Path | str, names: Iterable[Any]) -> np.ndarray:
-    """Return the names of users as an array of texts; raise `DataError` about `where` for what names nobody.
+    """Return the names of users as an array of texts; raise `DataError` about `where` for what is no name.
 
     A name is a text or a whole number. It must not hold the character 0: arrays would drop it at a name's end, and two
     users would become one.

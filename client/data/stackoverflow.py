@@ -10,7 +10,6 @@ from client.data.benchmark import Benchmark, Converted, Split, no_texts, texts
 from client.data.clients import ArrayClients
 from client.data.dataset import NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens
 from client.data.identity import Fingerprint
-from client.data.own import SPLIT_SEED
 from client.data.rows import Rows
 from client.data.sources import Files
 from client.data.text import UNCOUNTED, Vocabulary, note_unknown, read_words, windows
@@ -82,7 +81,7 @@ def load(
     tested, rows = None, np.empty(0, np.int64)
     if public is None:
         tested = held.split("heldout" if test == HELD_OUT else "test")
-        rows = tested.shuffled(SPLIT_SEED)[slice(*_place(tested, test, max_test_examples))]
+        rows = tested.shuffled()[slice(*_place(tested, test, max_test_examples))]
 
     def encoded(split: Split) -> Split:
         inputs, targets = (cast(np.ndarray, Sentences(split, known, length, asks)) for asks in (False, True))

@@ -11,7 +11,7 @@ from fedmf.errors import SettingError
 
 LICENCE = "none needed"
 SOURCE = "drawn by this program"
-TEST_USERS = "no users: test points are nobody's"
+TEST_USERS = "no users: test points belong to no client"
 MOST_CLIENTS = 10**9
 CENTRES, CLIENT, TEST = range(3)
 SPREAD = 2.0

@@ -25,7 +25,7 @@ _OWN_ARGUMENTS = "its other arguments, such as {size: 3}; null: none"
 
 @dataclass(frozen=True)
 class DatasetSettings(Choice):
-    """What every data set may be given; a loader refuses what it does not use."""
+    """Settings of every data set; one that a loader does not use is an error."""
 
     name: str = setting(REQUIRED, _OWN_LOADER)
     path: str | None = setting(
