@@ -23,7 +23,7 @@ from experiments.run_files.directory import refuse_unmakeable
 from experiments.settings.factorization import WorkloadName, find_family, fit, run_workloads
 from experiments.settings.log import messages
 from experiments.settings.values import PRINTED, Output
-from fedmf.checks import check_at_least
+from fedmf.checks import check_at_least, counted
 from fedmf.errors import SettingError
 from fedmf.mechanisms import (
     FAMILIES,
@@ -86,7 +86,7 @@ def mechanisms(settings: MechanismsSettings) -> None:
     lower = run_lower_bound(workloads)
     rows = [as_document(name, run, lower) for name, run in runs.items()]
     title = (
-        f"{settings.epochs} epochs of {settings.rounds} rounds, fitted to workload={settings.workload}, momentum "
+        f"{counted(settings.epochs)} of {counted(settings.rounds, 'round')}, fitted to workload={settings.workload}, momentum "
         f"{settings.momentum:g}, {settings.schedule} learning rate"
     )
     output.show(settings.output, rows, lambda: _print_table(rows, title))

@@ -43,10 +43,8 @@ def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
     is_new, run = simulate(settings, directory, name), read_run(directory)
     chosen = settings.run.optimized_metric
     if name and settings.output != "json":
-        print(
-            f"{name}: {chosen or 'accuracy'} {text_of(chosen or 'accuracy', run.summary.get(chosen or 'accuracy'))}",
-            flush=True,
-        )
+        metric = chosen or "accuracy"
+        print(f"{name}: {metric} {text_of(metric, run.summary.get(metric))}", flush=True)
     elif is_new or settings.output == "json":
         show(settings.output, run)
     return None if chosen is None else run.score(chosen)

@@ -224,8 +224,8 @@ def provenance_sections(run: Run) -> list[Section]:
     """Return versions, machine and times of a run's sessions in one section, none where they are not recorded."""
     sessions = run.provenance.get("sessions") or []
     words = (
-        f"Sessions: {len(sessions)}. Wall time runs from the first check of the settings to the last file, data loading and this "
-        "page left out; of a session that was killed, the time after its last record is missing."
+        f"Sessions: {len(sessions)}. Wall time runs from the first check of the settings to the last score, without the loading of data "
+        "and the files written after it; of a session that was killed, the time after its last record is missing."
     )
     table = table_of(sessions, PROVENANCE)
     return [Section("With what, when and where it ran", [words], table=table)] if sessions else []
