@@ -4,6 +4,7 @@ import os
 import shutil
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 import pages_of_runs
 
@@ -16,21 +17,17 @@ def executable():
 
 @pytest.fixture(scope="module")
 def chromium():
-    """A running headless Chromium; skips where the machine has none.
+    """A running headless Chromium.
 
     For a module, not the session: while it runs, no other test of this process could run an event loop.
     """
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install '.[dev]'")
     program = executable()
     if program is None:
-        named = os.environ.get("CHROMIUM")
-        pytest.skip(
-            f"CHROMIUM is {named}, which is no program"
-            if named
-            else "no Chromium: install one, or name it with CHROMIUM"
-        )
+        if named := os.environ.get("CHROMIUM"):
+            pytest.fail(f"CHROMIUM is {named}, which is no program")
+        pytest.skip("no Chromium, which is no Python package: install it, or name it with CHROMIUM")
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # it refuses root otherwise
-    with playwright.sync_playwright() as driver:
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=program, args=[*flags, "--disable-dev-shm-usage", "--disable-gpu"]
         )

@@ -16,6 +16,10 @@ from experiments.deployment.loopback import BIN, Loopback
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deployment.md").read_text()
+needs_ssh_keygen = pytest.mark.skipif(
+    not shutil.which("ssh-keygen"),
+    reason="ssh-keygen, which makes and checks the signatures, is a system package (openssh-client)",
+)
 CYCLONEDX = shutil.which("cyclonedx-py", path=f"{ROOT / '.venv-sbom' / 'bin'}:{os.environ.get('PATH', '')}")
 
 
@@ -47,7 +51,7 @@ def release(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="ssh-keygen is not installed")
+@needs_ssh_keygen
 def test_signed_files_are_made_and_checked_as_the_page_says(release):
     shell(commands("ssh-keygen -t").replace("ssh-keygen -t", "ssh-keygen -q -N '' -t"), release)
     shell(commands("pip wheel"), release)
@@ -66,16 +70,15 @@ def test_signed_files_are_made_and_checked_as_the_page_says(release):
 
 
 @pytest.mark.deployment
+@needs_ssh_keygen
 def test_a_node_that_wants_signed_apps_refuses_one_that_is_submitted_from_a_folder():
     """The day Flower brings signatures without its hub, this fails, and the page must change."""
     data = "dataset=synthetic dataset.clients=4 dataset.features=5 dataset.classes=3"
     with Loopback() as loopback:
         loopback.start_superlink()
         loopback.register("a")
-        key = shutil.which("ssh-keygen")
-        if key is None:
-            pytest.skip("ssh-keygen is not installed")
-        subprocess.run([key, "-q", "-t", "ed25519", "-N", "", "-f", loopback.folder / "release"], check=True)
+        made = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", loopback.folder / "release")
+        subprocess.run(made, check=True)
         trusted = loopback.folder / "trusted.yaml"
         trusted.write_text(f"fpk_release: '{(loopback.folder / 'release.pub').read_text().strip()}'\n")
         loopback.start_supernode("a", f"clients=4 {data}", "--trusted-entities", trusted)
