@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from client.metrics import ALWAYS
 from experiments.engines.grid import Failure
@@ -70,7 +71,7 @@ class View:
         self._is_live = console.is_terminal and not is_on()
         self._rounds, self._job, self._clock = rounds, job, clock
         self.display = Progress(
-            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.description}", markup=False, table_column=Column()),  # wraps, is never cut
             BarColumn(20),
             TimeRemainingColumn(),
             console=console,

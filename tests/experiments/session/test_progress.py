@@ -1,5 +1,6 @@
 """What a run says on stderr: its progress, its warnings beforehand, the clients that failed; and what no file says."""
 
+import io
 import os
 import re
 import shutil
@@ -8,11 +9,12 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 import own_models
 import runs
 from experiments.engines.grid import Failure
-from experiments.session.progress import FailureCount, standing
+from experiments.session.progress import FailureCount, View, standing
 from plans import small_plan
 from runs import contents, cut, metrics, run
 
@@ -34,6 +36,20 @@ def test_a_run_that_is_not_private_is_called_so():
     assert "NOT private" not in said(spent=(5.0, 19.99))
     for given in ({"spent": (5.0, 1e6)}, {"reproducible": True}, {"plan": small_plan(noise_multiplier=0)}):
         assert "NOT private" in said(**given)
+
+
+def test_a_terminal_of_80_columns_shows_the_whole_line_a_bar_and_the_time_left(monkeypatch):
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr("experiments.session.progress.Console", lambda stderr: terminal)
+    view = View(20, clock=iter(range(100)).__next__)
+    view.begin(0)
+    line = said(values={"accuracy": 0.928, "top5": 0.99})
+    for number in (7, 8, 9):
+        view.show(number, line)
+    terminal.print(view.display.get_renderable())
+    shown = terminal.file.getvalue()
+    assert [word for word in shown.split() if word in {*line.split()}] == line.split()
+    assert re.search(r"━+ +\d:\d\d:\d\d", shown)
 
 
 WASTEFUL = (
