@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmf.accounting.calibration import APART
 from fedmf.accounting.epoch import ROUNDING
 from fedmf.errors import DataError, PrivacyBudgetExhausted, RunDirectoryError, SettingError
 from fedmf.mechanisms.factorization import Factorization
@@ -47,6 +48,7 @@ log = logging.getLogger(__name__)
 
 LOCK = "lock"
 SECRETS = "secrets.npz"
+NOISE_MULTIPLIER = "the noise multiplier"  # among what is `calculated`
 _STREAM = "stream_"  # before the name of each array of the noise stream
 _OURS = re.compile(rf"({re.escape(FILE)}(-wal|-shm|-journal)?|{re.escape(SECRETS)}|roster\.json)(\.new)?")
 
@@ -224,6 +226,19 @@ class Checkpoint:
         self._origin = Origin.begin(self.folder.parent, self.clients, state.round)
         self._save_secrets(state.secrets)
         self.record.extend(changed, self._tables(state.secrets.epoch))
+
+    def with_kept_noise(self, plan: Plan) -> Plan:
+        """Return the plan with the noise multiplier that the run began with, where the plan's is at most `APART` from it.
+
+        The ledger's events have that multiplier, and epsilon is computed from them: a later session that added the noise of
+        a smaller one would state less than it spent. Where the two differ by more, `restore` raises.
+        """
+        if not self.has_begun():
+            return plan
+        began = self.record.base()[1]["calculated"].get(NOISE_MULTIPLIER)
+        if began is None or not math.isclose(began, plan.noise_multiplier, rel_tol=APART):
+            return plan
+        return plan.with_noise_multiplier(began)
 
     def with_kept_tables(self, plan: Plan) -> Plan:
         """Return the plan with the tables that the epoch under way began with, where they are not the plan's.

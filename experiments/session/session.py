@@ -40,7 +40,7 @@ from fedmf.accounting.caveats import CHOOSING
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError, SettingError
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
-from server.checkpoint import LOCK, Checkpoint
+from server.checkpoint import LOCK, NOISE_MULTIPLIER, Checkpoint
 from server.cohort import Population, SimulatedPopulation, UnreadyNodes
 from server.copies import Clients
 from server.exchange import tasks_per_message
@@ -204,13 +204,18 @@ class Session:
         return self._directory.create()
 
     def _take_up_plan(self) -> None:
-        """Extend a finished run where that is asked for, and continue with the tables that earlier epochs had."""
-        if self._settings.run.extend is not None:
-            resume.begin(self._settings, self._directory, self._experiment, self._checkpoint)
-        if self._checkpoint.has_released():
-            plan = self._checkpoint.with_kept_tables(self._experiment.plan)
+        """Continue with the noise multiplier and the tables of earlier epochs; extend a finished run where that is asked for."""
+        checkpoint = self._checkpoint
+        if checkpoint.has_released():
+            plan = checkpoint.with_kept_noise(self._experiment.plan)
             self._experiment = replace(self._experiment, plan=plan)
-            self._checkpoint.mechanisms = plan.factorization.epochs
+            checkpoint.calculated = _calculated(plan)
+        if self._settings.run.extend is not None:
+            resume.begin(self._settings, self._directory, self._experiment, checkpoint)
+        if checkpoint.has_released():
+            plan = checkpoint.with_kept_tables(self._experiment.plan)
+            self._experiment = replace(self._experiment, plan=plan)
+            checkpoint.mechanisms = plan.factorization.epochs
 
     def _begin(self) -> ServerState:
         """Return the state before the first round of a new run."""
@@ -287,7 +292,7 @@ def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]
 def _calculated(plan: Plan) -> dict[str, float | None]:
     """Return what code makes of the settings and a resume may not change: the noise and the bounds of the statement."""
     return {
-        "the noise multiplier": plan.noise_multiplier,
+        NOISE_MULTIPLIER: plan.noise_multiplier,
         "the keep probability": plan.compression.keep_probability,
         "the L2 radius": plan.bounds.radius,
         "the L-infinity norm": plan.bounds.linf_norm,

@@ -28,6 +28,9 @@ from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.vectors import default_linf_bound
 
 DIGITS = 8  # significant ones of a noise multiplier: more than matter, and the same with every root finder
+# Relative. Two calibrations to one target, by other versions or machines, are at most one step of the last digit apart,
+# 1e-7 of the noise multiplier: a run keeps the one that it began with (`server.checkpoint.Checkpoint.with_kept_noise`).
+APART = 2 * 10.0 ** (1 - DIGITS)
 LOG_TOLERANCE = 1e-9
 LARGEST = 1e12
 

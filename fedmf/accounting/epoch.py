@@ -12,9 +12,7 @@ from dataclasses import astuple, dataclass
 from fedmf.checks import check_keep_probability, check_non_negative
 from fedmf.errors import SettingError
 
-# Relative: results of the same settings may differ by this much between versions and machines. It is above one step
-# of the grid that a calibrated noise multiplier is rounded up to.
-ROUNDING = 2e-7
+ROUNDING = 1e-9  # relative; by how much results of one formula may differ between versions and machines
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from experiments.run_files.provenance import code_digest, own_code, software
 from fedmf import compiling, plan as plans
 from fedmf.accounting import Ledger
 from fedmf.plan import Plan
-from runs import SMALL, behind_round, cut, metrics, model, refused, run, summary
+from runs import SMALL, assert_equal, behind_round, cut, metrics, model, refused, run, summary
 from server.checkpoint import Checkpoint
 from without_numba import needs_numba
 
@@ -162,6 +162,23 @@ def test_a_calibration_that_differs_by_rounding_is_the_same(tmp_path, monkeypatc
     calibrating(monkeypatch, 1 + 1e-12)
     run(tmp_path / "r", *tight, RESUME)
     assert len({row["epsilon"] for row in metrics(tmp_path / "r")}) == 2
+
+
+@pytest.mark.parametrize("factor", [1 - 1e-7, 1 + 1e-7], ids=["less", "more"])
+@pytest.mark.parametrize("after", [2, 3], ids=["in mid-epoch", "at an epoch's end"])
+def test_a_resume_and_an_extension_add_the_noise_that_their_epsilon_is_computed_from(
+    tmp_path, monkeypatch, factor, after
+):
+    """A calibration one step away in its last digit changes no bit: less noise would cost more than what is stated."""
+    longer = ("run.extend=1", "privacy.max_epsilon=20")
+    straight = run(run(tmp_path / "s", *SMALL), *SMALL, *longer)
+    with behind_round(Checkpoint, "settle", after):
+        run(tmp_path / "r", *SMALL)
+    calibrating(monkeypatch, factor)
+    resumed = run(tmp_path / "r", *SMALL, RESUME)
+    assert summary(resumed)["noise_multiplier"] == summary(straight)["noise_multiplier"]
+    assert_equal(run(resumed, *SMALL, *longer), straight)
+    assert summary(resumed)["epsilon"] == statement(straight)["epsilon"]
 
 
 def test_the_epsilon_that_is_shown_and_stated_is_that_of_the_ledger(tmp_path, monkeypatch):
