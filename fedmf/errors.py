@@ -45,4 +45,4 @@ class DeviceLostError(FedmfError):
 
 
 class RunStoppedError(FedmfError):
-    """A run cannot go on now, through no mistake of its user; it can be resumed."""
+    """A run cannot continue now, through no mistake of its user; it can be resumed."""

@@ -115,7 +115,7 @@ class Participation:
         return tuple(end - start for start, end in pairwise([*starts, self.epochs]))
 
     def extended(self, after: int, epochs: int) -> Self:
-        """Return the participation of a run that ended after `after` epochs and goes on for `epochs` more.
+        """Return the participation of a run that ended after `after` epochs and continues for `epochs` more.
 
         Raises `SettingError` where the last part cannot have ended there.
 
@@ -131,7 +131,7 @@ class Participation:
         return replace(self, epochs=after + epochs, added=(*self.parts, Part(after, epochs)))
 
     def progress(self, rounds: int) -> float:
-        """Return how far a learning-rate schedule is when `rounds` are done, in [0, 1): it runs anew over each part.
+        """Return how far a learning-rate schedule is when `rounds` are done, in [0, 1): it restarts with each part.
 
         >>> longer = Participation(100, 10, 10, 8).extended(8, 2)
         >>> [longer.progress(rounds) for rounds in (0, 40, 80, 90)]

@@ -44,7 +44,8 @@ __all__ = ["Compression", "Participation", "Plan", "PrivacyTarget", "make_bounds
 class PrivacyTarget:
     """What is asked of the accountant: delta, and either a noise multiplier (0: not private) or an epsilon.
 
-    `geometry` says which bounds of a client's vector count: see `EpochEvent`. Raises `SettingError` unless exactly one of the two is given, and for values out of range.
+    `geometry` names the bounds of a client's vector that count: see `EpochEvent`. Raises `SettingError` unless exactly one
+    of the two is given, and for values out of range.
     """
 
     delta: float = setting(REQUIRED, "of the statement, in (0, 1); at most 1/(10 N)")
@@ -164,7 +165,7 @@ class Plan:
 
     @cached_property
     def sigma(self) -> float:
-        """The largest `sigma_in` any epoch: where columns are unit in all of them they differ by rounding only."""
+        """The largest `sigma_in` of any epoch: where columns are unit in all of them they differ by rounding only."""
         return max(self.sigma_in(epoch) for epoch in range(self.participation.epochs))
 
     @cached_property
@@ -200,7 +201,7 @@ class Plan:
 
     @cached_property
     def denominator(self) -> float:
-        """gamma n with the PLANNED n: what the noisy sum is divided by, whoever answered."""
+        """gamma n with the PLANNED n: what the noisy sum is divided by, however many answered."""
         return self.compression.keep_probability * self.participation.cohort_size
 
     @cached_property
@@ -270,7 +271,8 @@ class Plan:
         (Mironov 2017, Proposition 1), Gaussians add in mu^2 (Dong, Roth, Su 2022, Theorem 4), and the quadratic
         variation of docs/theory.md is bounded. A limit that is fixed before the first round is a privacy
         filter (Feldman and Zrnic 2021; Lecuyer 2021; Whitehouse et al. 2023). Where a limit is raised because of what
-        was seen, the number is that of procedures which stop at the raised limit; docs/privacy.md, section 2.
+        was seen, the number is that of procedures which stop at the raised limit; docs/privacy.md, "More epochs than
+        were planned".
 
         A run without noise costs no more by being longer. Raises `PrivacyBudgetExhausted` with the new epsilon
         otherwise, also for a run of a given noise multiplier without a limit.
@@ -301,7 +303,7 @@ class Plan:
         return bisect_right(range(1, most + 1), limit, key=lambda epochs: self.spent(epochs).epsilon)
 
     def extended(self, after: int, factorization: RunFactorization) -> Self:
-        """Return the plan of a run that ended after `after` epochs and goes on with the epochs of `factorization`.
+        """Return the plan of a run that ended after `after` epochs and continues with the epochs of `factorization`.
 
         The noise multiplier stays what it was, so that all epochs are equal events. `factorization` is fitted to its
         own epochs, as if it were a run: what earlier noise left in the model is the same whatever it is
@@ -352,7 +354,8 @@ def make_plan(
 ) -> Plan:
     """Return the plan, with the noise multiplier calibrated if `privacy` names an epsilon.
 
-    A `Factorization` is that of every epoch; a `RunFactorization` has one for each. Raises `SettingError` for noise without an L2 bound: such a run could state no privacy.
+    A `Factorization` is that of every epoch; a `RunFactorization` has one for each. Raises `SettingError` for noise without
+    an L2 bound: such a run could state no privacy.
     """
     plan = Plan(
         dimension=dimension,

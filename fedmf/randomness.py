@@ -1,9 +1,9 @@
 """Where every random draw comes from: secret keys for privacy, public seeds for everything else.
 
 One secret chain exists, on the server only. The first epoch key is the run secret; `ratchet` gives the next
-epoch's key and cannot be undone, so that erasing a key protects its epoch. From an epoch key hang, by domain
+epoch's key and cannot be undone, so that erasing a key protects its epoch. From an epoch key follow, by domain
 separation, the noise rows and one mask key per (client, round). Public randomness (cohort shuffles, rotation
-signs, initial models, data order) hangs on a `PublicSeed`. The two are different types, so that swapping them
+signs, initial models, data order) depends on a `PublicSeed`. The two are different types, so that swapping them
 is refused at run time and visible in review.
 
 A draw depends on where it is, not on what ran before: (key, purpose, position) give the same bits on any
@@ -79,7 +79,7 @@ class SecretKey:
 
 @dataclass(frozen=True)
 class PublicSeed:
-    """A seed that anyone may know; draws from it protect nobody. Raises `SettingError` outside 0 .. 2^63 - 1."""
+    """A seed that anyone may know: draws from it hide nothing. Raises `SettingError` outside 0 .. 2^63 - 1."""
 
     value: int
 

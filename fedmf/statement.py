@@ -44,12 +44,14 @@ TRUST = (
 class Statement:
     """Everything a reader needs to judge one run's privacy; epsilon is in nats.
 
-    private: noise was added, nobody can recompute it, and epsilon is at most `caveats.LARGEST`; False for a seeded run, whose
+    private: noise was added, it cannot be recomputed, and epsilon is at most `caveats.LARGEST`; False for a seeded run, whose
     epsilon is that of the same run with secret keys.  sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C)
-    * l2_norm, or with geometry "linf" * sqrt(coordinates) linf_norm: `EpochEvent`; sigma_by_epoch has it for each planned epoch, whose C is its own, and sigma is the largest. l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the clients enforce, ratio is
-    K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one client,
-    the observed one is None before a run ends.  parts: how many of the planned epochs were planned when the run began,
-    and how many were added each time that it was extended.  floating_point: what finite precision adds, which epsilon contains.
+    * l2_norm, or with geometry "linf" * sqrt(coordinates) linf_norm: `EpochEvent`; sigma_by_epoch has it for each planned
+    epoch, whose C is its own, and sigma is the largest.  l2_norm (Delta_2) and linf_norm (Delta_inf) are the radii that the
+    clients enforce, ratio is K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one
+    client, the observed one is None before a run ends.  parts: how many of the planned epochs were planned when the run
+    began, and how many were added each time that it was extended.  floating_point: what finite precision adds, which epsilon
+    contains.
     """
 
     private: bool
@@ -127,7 +129,7 @@ class Statement:
         )
 
     def _how(self) -> str:
-        """How epsilon was computed, and the Renyi number beside it where it is another one."""
+        """Return how epsilon was computed, and the Renyi number where it is another one."""
         if self.epsilon_exact is not None:
             return (
                 f"exact value for the Gaussian mechanism; by Renyi divergence {rounded_up(self.epsilon_rdp)}"
@@ -212,10 +214,9 @@ class Conduct:
     unprotected_metrics: figures that no noise covers were recorded.  optimized_metric: the figure that is handed to
     the user who chooses settings by several runs, None for none.  accepts_copy: a session had the permission
     to continue a copy.  leaves_out_unready: epochs began without nodes whose data could not be loaded.
-    unit_of_privacy: what one client is; say so where a large
-    user was cut into several.  uncovered: a sentence for each thing learnt from the training users
-    outside the mechanism.  ledger: the events of the epochs started, from which epsilon is computed; None where all
-    are the plan's.  Raises `SettingError` for a ledger of another number of epochs, and for a client that took part in
+    unit_of_privacy: what one client is, also where a large user was cut into several.  uncovered: a sentence for each thing
+    learnt from the training users outside the mechanism.  ledger: the events of the epochs started, from which epsilon is
+    computed; None where all are the plan's.  Raises `SettingError` for a ledger of another number of epochs, and for a client that took part in
     more epochs than were started: the accounting would not cover it.
     """
 

@@ -10,7 +10,7 @@ true.
 
 zero_out: one client's vector is replaced by zero in its round (both directions). The theorem proves this
 one. replace: one client's data are changed to another's. Under "rows differ by at most Delta_2" the theorem
-is false (K = 4, d = 7, gamma = .01, kappa = sigma: true D_2 = 7.556e-4 > 6.873e-4), and with kappa doubled
+is false (K = 4, d = 7, gamma = 0.01, kappa = sigma: true D_2 = 7.556e-4 > 6.873e-4), and with kappa doubled
 it is not proved. It follows from the zero-out curve e by going through the stream in which that client is
 zeroed (the weak triangle inequality of Renyi divergences; Mironov 2017, Proposition 11): for all a > 1,
 p > 1, 1/p + 1/q = 1,
@@ -38,7 +38,7 @@ Curve = Callable[[float], float]
 # Orders 1 + 1e-3 .. 1e8, a factor 1.5 apart in a - 1: the start of a search over all real orders.
 GRID = 1 + np.geomspace(1e-3, 1e8, 64)
 GRID_FACTOR = 1.5
-LOWEST = 1e-9  # of a - 1, where the grid goes on downwards for an epsilon of millions
+LOWEST = 1e-9  # of a - 1, down to which the grid is continued for an epsilon of millions
 CANDIDATE_SLACK = 1.05
 LOG_ORDER_TOLERANCE = 1e-6
 LOG_PAIR_TOLERANCE = 1e-3  # of log(b - 1), which at a minimum is 1e-6 of epsilon
@@ -80,8 +80,9 @@ def best_order(curve: Curve, delta: float) -> tuple[float, float | None]:
     orders, values = _scan(curve, delta)
     if not math.isfinite(min(values)):
         return math.inf, None
-    found = [(values[i], orders[i]) for i in _candidates(values)]
-    for i in _candidates(values):
+    candidates = _candidates(values)
+    found = [(values[i], orders[i]) for i in candidates]
+    for i in candidates:
         # Curves bend in log(a - 1) as much near order 1 as at high orders.
         low, high = orders[max(i - 1, 0)] - 1, orders[min(i + 1, len(orders) - 1)] - 1
         value, excess = least(

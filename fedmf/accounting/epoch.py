@@ -34,7 +34,8 @@ class EpochEvent:
     L_inf-CSGM (Chen, Song, Ozgur, Kairouz, "Privacy amplification via compression", NeurIPS 2023) counts the
     L-infinity bound alone: each of the D coordinates is a subsampled Gaussian of sensitivity kappa_inf, and all
     compose, eps(a) = D f_a(kappa_inf^2/sigma^2) with f_a as in `renyi`. That is the event of the L2 radius that D
-    coordinates at the bound have, kappa_2 = sqrt(D) kappa_inf: linf_over_l2 = 1/sqrt(D), K = D.
+    coordinates at the bound have, kappa_2 = sqrt(D) kappa_inf: linf_over_l2 = 1/sqrt(D), K = D. Adjacency, participation
+    and masks are those of the theorem (docs/theory.md, section 2).
 
     Raises `SettingError` for a value outside its range.
     """

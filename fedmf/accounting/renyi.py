@@ -173,7 +173,7 @@ def _log_excess(order: float, v: Floats, gamma: float) -> Floats:
 
 
 def _binomial_series(order: float, y: Floats) -> Floats:
-    """sum_{j=2}^{12} binom(a, j) y^j, by Horner; |a y| < .1 leaves a relative error below 1e-12."""
+    """sum_{j=2}^{12} binom(a, j) y^j, by Horner; |a y| < 0.1 leaves a relative error below 1e-12."""
     total = np.zeros_like(y)
     for j in range(SERIES_TERMS, 2, -1):
         total = (order - j + 1) / j * y * (1 + total)

@@ -57,15 +57,3 @@ def henzinger_upper(rounds: int) -> float:
     7.246054
     """
     return float(np.sqrt(rounds) * (1 + np.log(4 * rounds / 5) / np.pi))
-
-
-def prefix_sum_schatten(rounds: int) -> float:
-    """Return ||S||_1 / sqrt(n) for prefix sums.
-
-    Their singular values are 1 / (2 sin((2k - 1) pi / (4n + 2))).
-
-    >>> round(prefix_sum_schatten(16), 6)
-    6.513799
-    """
-    odd = np.arange(1, 2 * rounds, 2)
-    return float((0.5 / np.sin(odd * np.pi / (4 * rounds + 2))).sum() / np.sqrt(rounds))

@@ -46,7 +46,7 @@ def next_noise(
     """Return the noise row of the stream's next round, for `dimension` coordinates, and the new state.
 
     The row is for unit variance. With `donate` the new state takes the buffers of the old one, which is then
-    spent: it can be read, not gone on from. `released` multiplies by sigma = noise multiplier * sensitivity of C * L2
+    spent: it can be read, not continued from. `released` multiplies by sigma = noise multiplier * sensitivity of C * L2
     radius of one client's vector. The covariance of the rows of an epoch is A^-1 B B^T A^-T in every coordinate (Denisov
     et al. 2022, Algorithm 1). Raises `SettingError` for a spent state, whose rows would have another covariance.
     """
@@ -54,7 +54,7 @@ def next_noise(
     given = state
     if donate:
         given = replace(state, buffers=state.buffers.view())
-        state.buffers.flags.writeable = False  # the mark of a spent state, for whoever has kept it
+        state.buffers.flags.writeable = False  # the mark of a spent state
     mean, fresh, after = stream.next(
         lambda number: gaussian_row(key, number, dimension), given, donate=donate
     )

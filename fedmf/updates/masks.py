@@ -1,6 +1,6 @@
 """Secret Bernoulli masks: which coordinates are kept follows from a key that one client and the server hold.
 
-The amplification of the privacy theorem (Chen et al. 2024, Theorem 5.1, corrected in docs/privacy.md) needs
+The amplification of the privacy theorem (Chen et al. 2024, Theorem 5.1, corrected in docs/theory.md, section 1) needs
 masks that are iid Bernoulli(gamma) over coordinates, clients, rounds and epochs, secret, and independent of
 data and noise. Fixed-size or top-k masks, a mask shared by two clients, or one that can be recomputed from
 public values void it.

@@ -37,7 +37,7 @@ from fedmf.updates.vectors import TAU, Vector, clip_l2, clip_linf, dequantize, l
 # ArrayRecord of a message: the flat model under key VECTOR; under key SCALE, if there, what updates are scaled by.
 MODEL = "model"
 # ConfigRecord of a message: EPOCH, STEP, FIXED where part of the model does not train (a public digest of that part, so
-# that nobody trains on top of another), and lists of CLIENT and MASK_KEY with an entry for each client
+# that no client trains on top of another), and lists of CLIENT and MASK_KEY with an entry for each client
 TASK = "task"
 UPDATE = "update"  # ConfigRecord of a reply: VALUES, a list of the bytes of each client's kept values and their tag; NO_VALUES for who sent none
 # ConfigRecord of a deployment's messages: asked with DIGEST_KEY, a node answers a query with how many CLIENTS it holds,

@@ -154,7 +154,7 @@ def log_loss(coefs: Float64, noising: Float64, workload: Workload) -> tuple[floa
     decoder = workloads.apply(workload, noising)  # p, the coefficients of B
     averaged = recursion(workload.momentum, noising)  # u
     beta, later = workload.momentum, workload.later
-    counts = np.arange(rounds, 0, -1) + later.c  # how often coefficient k stands in B, later rounds included
+    counts = np.arange(rounds, 0, -1) + later.c  # how often coefficient k is in B, later rounds included
     # Half of the derivatives of the squared error by p and by u.
     by_decoder = counts * decoder + beta * later.b * averaged
     by_averaged = beta * later.b * decoder + beta**2 * later.a * averaged
