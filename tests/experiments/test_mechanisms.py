@@ -7,7 +7,7 @@ import pytest
 
 from experiments.cli import command
 from experiments.mechanisms import MechanismsSettings, mechanisms
-from fedmf.mechanisms import FAMILIES
+from fedmf.mechanisms import FAMILIES, design, prefix_sum
 
 pytestmark = pytest.mark.long
 
@@ -58,6 +58,8 @@ def test_json_lists_every_family_with_the_contracts_keys(rows):
     for row in table.values():
         assert set(row) >= KEYS
         assert row["relative_gap"] == pytest.approx(row["root_loss"] / row["lower_bound"] - 1)
+        kept = design(row["family"], prefix_sum(16)).stream.init(1).buffers
+        assert row["bytes_per_parameter"] == kept.nbytes
     assert table["binary_tree"]["root_loss"] == pytest.approx(12.84523257866513, rel=1e-6)
     assert table["optimal"]["relative_gap"] < 5e-5
 
