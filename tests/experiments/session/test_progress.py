@@ -52,6 +52,25 @@ def test_a_terminal_of_80_columns_shows_the_whole_line_a_bar_and_the_time_left(m
     assert re.search(r"━+ +\d:\d\d:\d\d", shown)
 
 
+@pytest.mark.parametrize(("job", "rounds"), [("", ["88", "96", "100"]), ("job 3/12", ["88", "96"])])
+def test_without_a_terminal_lines_keep_a_distance_and_the_time_left_is_that_of_this_sessions_rounds(
+    capsys, job, rounds
+):
+    """A job of a sweep names itself, and leaves its last line to the sweep."""
+    now = 0.0
+    view = View(100, job, clock=lambda: now)
+    view.begin(80)
+    for number in range(81, 101):
+        now += 0.7
+        view.show(number, f"round {number}/100")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("round ")[2].partition("/")[0] for line in lines] == rounds
+    assert all(line.startswith(job) for line in lines)
+    assert lines[0].endswith(
+        ("0:00:08", "0:00:09")
+    )  # 12 rounds; with all 88 as of this session, less than a second
+
+
 WASTEFUL = (
     "dataset=synthetic", "dataset.clients=40", "dataset.features=6", "dataset.classes=3", "population.cohort_size=2",
     "population.rounds_per_epoch=3", "population.epochs=2", "privacy.epsilon=null", "privacy.noise_multiplier=0.01",
