@@ -293,7 +293,7 @@ class Pulls:
     def _replies(self, question: str, node: int, patience: float) -> list[Message]:
         """Return the replies to `question` that have come from `node`. Raises what the grid raised.
 
-        A pull that takes longer goes on, and a later call returns what it brought; until then the node's other
+        A pull that takes longer continues, and a later call returns what it brought; until then the node's other
         questions have no replies, and none of its later pulls is waited for.
         """
         if self._is_here:

@@ -103,7 +103,7 @@ class KnownNodes:
         return iter(self.listed or ())
 
     def admit(self, key: str) -> bool:
-        """Say whether the node with this key may take part."""
+        """Return whether the node with this key may take part."""
         return self.listed is None or key in self._by_key
 
     def called(self, key: str) -> str:

@@ -1,8 +1,8 @@
 """Everything a run carries from round to round, as values that go in and come out.
 
 `FixedPoint` sums the updates of a cohort. Their round is then released in two steps. `make_release` draws the noise: its
-result, the noisy sum, is what the world may see. `apply_release` turns it into the next model: pure post-processing of public values, so that a
-released round can be replayed from the record without asking any client again.
+result, the noisy sum, is what the world may see. `apply_release` turns it into the next model: pure post-processing of
+public values, so that a released round can be replayed from the record without asking any client again.
 """
 
 import math
@@ -196,7 +196,7 @@ def make_release(
     `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
     goes on the SUM, on all d model coordinates, whoever answered (docs/privacy.md). A stream
     that is not at this round is advanced first, see `secrets_at`. With `donate` the next stream takes the
-    buffers of the state's, which is then spent: going on from it, or from a copy, raises `SettingError`; and
+    buffers of the state's, which is then spent: continuing from it, or from a copy, raises `SettingError`; and
     `rotated_sum` is overwritten.
 
     Raises `ReleaseOrderError` if the run is over (its last key is gone), `ParticipationError` if one of them

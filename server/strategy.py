@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _DRAWN_AHEAD = 1 << 16  # coordinates of masks: half a megabyte, so that the second-level cache keeps them
 
 # Called in turn with the new state and its release, once it is committed. The state's noise stream is valid until
-# the next round: going on from a state kept longer is refused.
+# the next round: continuing from a state kept longer is an error.
 OnRelease = Callable[[ServerState, Release], None]
 
 # Called with each client and what it sent, of any type and before any noise: no privacy statement covers that.

@@ -19,7 +19,6 @@ from experiments.run_files.directory import (
     record_attendance,
 )
 from experiments.run_files.reader import EXTENDED, differences, read_config
-from experiments.session.monitoring import Watch
 from experiments.session.resume import has_released, recorded_parts, taken_up
 from experiments.session.session import Session
 from experiments.settings.data import print_notes
@@ -40,7 +39,6 @@ from server.files import wait_until_unlocked
 from server.known_nodes import EVERY_NODE, KnownNodes
 from server.members import DeployedPopulation
 from server.sealed_grid import SealedGrid
-from server.strategy import FedMF
 
 log = logging.getLogger(__name__)
 
@@ -69,20 +67,17 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
     nodes = attendance.nodes
     grid = sealed(grid, nodes, box_key, overrides)
     record = partial(record_attendance, directory.path, nodes)
-
-    def population(folder: Path, watch: Watch) -> DeployedPopulation:
-        accept_copy = settings.run.accept_copy
-        return DeployedPopulation(
-            attendance, folder, record, watch.on_wait, watch.on_presence, accept_copy=accept_copy
-        )
-
-    def start(strategy: FedMF) -> None:
-        strategy.start(grid, timeout=engine.round_timeout)
-
     session = Session(settings, directory, experiment, bundle=grid.run.fab_hash or None)
     summary = session.run(
-        population,
-        start,
+        lambda folder, watch: DeployedPopulation(
+            attendance,
+            folder,
+            record,
+            watch.on_wait,
+            watch.on_presence,
+            accept_copy=settings.run.accept_copy,
+        ),
+        lambda strategy: strategy.start(grid, timeout=engine.round_timeout),
         tasks_per_message(experiment.plan),
     )
     log.info(

@@ -136,7 +136,7 @@ class Session:
     def run(
         self,
         population: Callable[[Path, Watch], Population],
-        engine: Callable[[FedMF], None],
+        engine: Callable[[FedMF], object],
         tasks_per_message: int = 1,
     ) -> dict[str, Any]:
         """Run the rounds that are left, and return the summary.

@@ -132,6 +132,12 @@ def test_nothing_of_a_bundle_is_imported(bundle, monkeypatch):
     assert str(bundle) not in sys.path  # nor in that of processes which this one starts
     assert apps.bundles() == [str(bundle)]
     assert import_module("wave").__name__ == "wave"  # what is installed is found as before
+    library = bundle.parent / "library"
+    library.mkdir()
+    (library / "of_a_custom_model.py").touch()
+    sys.path.append(str(library))  # as installed code may do
+    monkeypatch.delitem(sys.modules, "of_a_custom_model", raising=False)
+    assert import_module("of_a_custom_model").__file__ == str(library / "of_a_custom_model.py")
 
 
 def test_what_asks_for_tasks_is_for_this_account_alone():
