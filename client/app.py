@@ -89,10 +89,6 @@ def has_own_memory(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def _other_shape(trained: Sequence[int], sent: Sent) -> SettingError:
-    return SettingError(f"training gave an update of shape {tuple(trained)}; it must be {sent.model.shape}.")
-
-
 class Resident:
     """A trainer made by `make` at the first turn, and again after one that raised, and what privatizes its updates by `plan`.
 
@@ -153,17 +149,20 @@ class Resident:
                     "what does not train of this model (frozen parameters and buffers) differs from the server's: the "
                     "file that model.start names, or the code of the model, is another one here."
                 )
-            if self._there is None:
-                trained = trainer.train(sent.model, examples.x, examples.y, order=order)
-                if trained.shape != sent.model.shape:
-                    raise _other_shape(trained.shape, sent)
-                kept = privatize(trained, self._plan, mask_key, start=sent.model, scale=sent.scale)
-            else:
-                start, scale = sent.on(trainer.device)
-                there = trainer.train_there(start, examples.x, examples.y, order=order)
-                if there.shape != sent.model.shape:
-                    raise _other_shape(there.shape, sent)
-                kept = self._there.privatize(there, mask_key, start=start, scale=scale)
+            there: Any = self._there
+            start, scale = sent.on(trainer.device) if there else (sent.model, sent.scale)
+            train: Any = trainer.train_there if there else trainer.train
+            trained = train(start, examples.x, examples.y, order=order)
+            if trained.shape != sent.model.shape:
+                raise SettingError(
+                    f"training gave an update of shape {tuple(trained.shape)}; it must be {sent.model.shape}."
+                )
+            more: Any = {"start": start, "scale": scale}
+            kept: Kept = (
+                there.privatize(trained, mask_key, **more)
+                if there
+                else privatize(trained, self._plan, mask_key, **more)
+            )
         except (Exception, SystemExit):
             try:  # before any trainer was made, the device that it would be given
                 torch.ones(1, device=self._device or pick_device("auto")).add_(1).item()

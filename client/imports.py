@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, TypeVar
 
-from fedmf.errors import DataError, FedmfError, SettingError
+from fedmf.errors import FedmfError, SettingError
 
 T = TypeVar("T")
 
@@ -26,71 +26,63 @@ _LIBRARIES = tuple(sysconfig.get_paths()[kind] for kind in ("purelib", "platlib"
 
 
 def reason(error: BaseException) -> str:
-    """Return the type and message of `error` on one line, with file and line where the user's own code raised it.
-
-    An error of ours is its message alone. Whatever the message holds is printable text afterwards.
+    """Return `one_line` of `error`, with file and line where the user's own code raised it; an error of ours has none.
 
     >>> reason(ValueError("a\\nb"))
     'ValueError: a b'
     """
+    line = one_line(error)
     if isinstance(error, FedmfError):
-        return _message(error)
+        return line
     frames = [
-        (frame.f_code.co_filename, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
+        (frame.f_code.co_filename, number)
+        for frame, number in traceback.walk_tb(error.__traceback__)
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _NOT_THEIRS
     ]
     # The user's own code may be installed like a library: it is named where no other is.
     places = [place for place in frames if not place[0].startswith(_LIBRARIES)] or frames
-    return one_line(error) + (" ({}:{})".format(*places[-1]) if places else "")
+    return line + (" ({}:{})".format(*places[-1]) if places else "")
 
 
 def one_line(error: BaseException) -> str:
-    """Return the type and message of `error` on one line of printable text, without a full stop, for a sentence of ours.
+    """Return type and message of `error` as one line of printable text without a full stop; of an error of ours the message.
 
-    >>> one_line(ValueError("a\\nb.")), one_line(KeyError())
-    ('ValueError: a b', 'KeyError')
+    >>> one_line(ValueError("a\\nb.")), one_line(KeyError()), one_line(SettingError("It is 3."))
+    ('ValueError: a b', 'KeyError', 'It is 3.')
     """
-    return f"{type(error).__name__}: {_message(error).removesuffix('.')}".removesuffix(": ")
-
-
-def _message(error: BaseException) -> str:
-    """Return the text of `error` on one line; nothing where even that raises."""
     try:
         text = str(error)
-    except (Exception, SystemExit):
-        return ""
+    except (Exception, SystemExit):  # of a class of the user
+        text = ""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
-
-
-def calling(failed: str, function: Callable[..., T], /, *arguments: object, **more: object) -> T:
-    """Return what `function` returns; what it raises becomes a sentence that begins with `failed`."""
-    try:
-        return function(*arguments, **more)
-    except FedmfError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise SettingError(f"{failed}: {reason(error)}.") from error
+    line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+    is_ours = isinstance(error, FedmfError)
+    return line if is_ours else f"{type(error).__name__}: {line.removesuffix('.')}".removesuffix(": ")
 
 
 @contextmanager
-def own_code(who: str) -> Iterator[None]:
-    """Raise whatever a user's own code raises in the block, an exit too, as a `DataError` that states what and where.
+def own_code(failed: str, kind: type[FedmfError] = SettingError) -> Iterator[None]:
+    """Raise whatever a user's own code raises in the block, an exit too, as a `kind` that begins with `failed`.
 
     The error itself stays the cause, with its traceback.
 
-    >>> with own_code("mine:load"):
+    >>> with own_code("mine:load failed"):
     ...     raise SystemExit(3)
     Traceback (most recent call last):
-    fedmf.errors.DataError: mine:load raised SystemExit: 3; it must not.
+    fedmf.errors.SettingError: mine:load failed: SystemExit: 3.
     """
     try:
         yield
     except FedmfError:
         raise
     except (Exception, SystemExit) as error:
-        raise DataError(f"{who} raised {reason(error)}; it must not.") from error
+        raise kind(f"{failed}: {reason(error)}.") from error
+
+
+def calling(failed: str, function: Callable[..., T], /, *arguments: object, **more: object) -> T:
+    """Return what `function` returns, called as `own_code`."""
+    with own_code(failed):
+        return function(*arguments, **more)
 
 
 def need(module: str, purpose: str, extra: str = "data") -> ModuleType:
@@ -134,13 +126,8 @@ def import_path(path: str, argument: str) -> Any:
     3.141592653589793
     """
     module, _, attribute = path.partition(":")
-    try:
-        with looking_here():
-            return getattr(importlib.import_module(module), attribute)
-    except (Exception, SystemExit) as error:  # whatever a user's own module does when it is imported
-        raise SettingError(
-            f"{argument} is {path!r}, which cannot be imported ({reason(error)}); it must be package.module:name."
-        ) from error
+    with own_code(f"{argument} is {path!r}, which cannot be imported as package.module:name"), looking_here():
+        return getattr(importlib.import_module(module), attribute)
 
 
 def import_maker(path: str, argument: str, kind: type) -> Callable[..., Any]:
@@ -187,9 +174,12 @@ def check_takes(
     parameters = calling(f"{who} cannot be called", inspect.signature, function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
-    if lacking := [key for key in own if key not in parameters]:
-        raise SettingError(f"{who} does not take {', '.join(lacking)}, which it is given; add them.")
+    if not parameters.keys() >= {*own}:
+        raise SettingError(
+            f"{who} must take {', '.join(own)}, which it is given; it takes {', '.join(parameters)}."
+        )
     known = [key for key in parameters if key not in own]
-    if unknown := [key for key in given if key not in known]:
-        key, takes = unknown[0], ", ".join(known) or "no settings"
-        raise SettingError(f"{key} is {given[key]!r}, but {who} does not use it; it takes {takes}.")
+    for key, value in given.items():
+        if key not in known:
+            takes = ", ".join(known) or "no settings"
+            raise SettingError(f"{key} is {value!r}, but {who} does not use it; it takes {takes}.")

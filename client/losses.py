@@ -17,7 +17,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from client.data.dataset import IGNORED_TARGET
-from client.imports import import_maker
+from client.imports import calling, import_maker
 from client.settings import check_loss
 from fedmf.errors import SettingError
 
@@ -38,12 +38,12 @@ def find_loss(name: str) -> Loss:
     if ":" not in name:
         return cross_entropy if name == "cross_entropy" else partial(by_element, name)
     found = import_maker(name, "loss", Tensor)
-    try:
-        inspect.signature(found).bind(None, None)
-    except (TypeError, ValueError) as error:
-        raise SettingError(
-            f"loss is {name!r}, which cannot be called with outputs and targets: {error}."
-        ) from error
+    calling(
+        f"loss is {name!r}, which cannot be called with outputs and targets",
+        inspect.signature(found).bind,
+        None,
+        None,
+    )
     return found
 
 

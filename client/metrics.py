@@ -14,10 +14,8 @@ Torch is imported where a metric needs it: a program that only reads runs uses t
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from functools import partial
-from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -73,16 +71,13 @@ def check_metrics(entries: Sequence[str]) -> None:
     """Raise `SettingError` for a metric that is not known, for a name twice, and for one that means something else."""
     names = [metric_name(entry) for entry in entries]
     for entry, name in zip(entries, names, strict=True):
-        if ":" not in entry and entry not in METRICS:
+        is_own = ":" in entry
+        if not (name.isidentifier() if is_own else entry in METRICS):
             raise SettingError(
                 f"metrics holds {entry!r}, which is no metric; it may hold {', '.join(METRICS)} and "
                 f"MODULE:FUNCTION{meant(entry, METRICS)}"
             )
-        if ":" in entry and not name.isidentifier():
-            raise SettingError(
-                f"metrics holds {entry!r}, which names no function; it must be MODULE:FUNCTION."
-            )
-        if ":" in entry and (name in METRICS or name in TAKEN):
+        if is_own and name in {*METRICS, *TAKEN}:
             raise SettingError(
                 f"metrics holds {entry!r}, but {name} is recorded already and means something else; rename the function."
             )
@@ -239,18 +234,3 @@ def _own(path: str) -> Callable[[], Metric]:
         f"metrics holds {path!r}, which does not say that it gives a float, so that it was not called; annotate the "
         "function with `-> float`, or name a class of client.Metric."
     )
-
-
-def as_number(value: Any) -> float:
-    """Return what a custom metric gave as a float. Raises `ValueError` for what is no number, or an infinite one.
-
-    >>> as_number(np.float32(0.5)), as_number(np.array([2]))
-    (0.5, 2.0)
-    """
-    if hasattr(value, "item") and math.prod(value.shape) == 1:  # an array or a tensor
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
-        raise ValueError(f"it gave a {type(value).__name__}, which is no number")
-    if math.isinf(value):
-        raise ValueError(f"it gave {value}; a value that is not defined is nan")
-    return float(value)

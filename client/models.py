@@ -193,9 +193,6 @@ def _builder(name: str, task: str) -> Callable[..., nn.Module]:
     return builder
 
 
-_WEIGHTS = ("low_rank_in", "low_rank_out")
-
-
 class LowRankLinear(nn.Linear):
     """A linear layer x W^T + b + scale (x A^T) B^T, with A = `low_rank_in` [rank, in] and B = `low_rank_out` [out, rank].
 
@@ -260,6 +257,5 @@ def with_adapters(
         if id(layer) in adapted:
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, adapted[id(layer)])
-    own = [f"{name}.{weight}" for name in linear if name in chosen for weight in _WEIGHTS]
-    choose_trained(model, [*own, *trainable])
+    choose_trained(model, ["*.low_rank_in", "*.low_rank_out", *trainable])
     return model

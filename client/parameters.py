@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
+from textwrap import shorten
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from fedmf.errors import SettingError
 from fedmf.npz import read_npz
 from fedmf.updates.vectors import Layout, Vector
 
-_MOST_NAMES = 20  # of a model's parameters in a message
+_LONGEST = 500  # letters of names in a message
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -48,9 +49,7 @@ def flat_parameters(model: nn.Module) -> Vector:
 
 def set_parameters(model: nn.Module, vector: Vector) -> None:
     """Copy `vector` (d,) into the parameters that train, in the order of `flat_parameters`."""
-    with torch.no_grad():
-        for name, values in layout_of(model).split(vector).items():
-            model.get_parameter(name).copy_(torch.from_numpy(np.array(values)))
+    set_arrays(model, layout_of(model).split(vector))
 
 
 def model_arrays(model: nn.Module, vector: Vector) -> dict[str, np.ndarray]:
@@ -69,21 +68,21 @@ def stored_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def set_arrays(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
-    """Copy `arrays` into the model's parameters and buffers of the same names.
+    """Copy `arrays`, of the model's shapes, into its parameters and buffers of the same names.
 
     Raises `SettingError` for what is no number, and for two values of one tied parameter; the model is then as it was.
     """
-    held = _tensors_by_any_name(model)
+    known = _tensors_by_any_name(model)
     new: dict[int, tuple[str, Tensor]] = {}
     for name, array in arrays.items():
-        assert tuple(held[name].shape) == array.shape  # as `read_npz` was told
-        values = as_tensor(name, array, "biufc" if held[name].is_complex() else "biuf")
-        other, first = new.setdefault(id(held[name]), (name, values))
+        assert tuple(known[name].shape) == array.shape  # as `read_npz` was told
+        values = as_tensor(name, array)
+        other, first = new.setdefault(id(known[name]), (name, values))
         if not torch.equal(first, values) and other != name:
             raise SettingError(f"{name} and {other} differ, but are one parameter of the model.")
     with torch.no_grad():
         for name, values in new.values():
-            held[name].copy_(values)
+            known[name].copy_(values)
 
 
 def start_from(model: nn.Module, start: str | Path) -> None:
@@ -94,32 +93,31 @@ def start_from(model: nn.Module, start: str | Path) -> None:
     lacks a frozen parameter (it would stay random for good), where shapes differ, and for a file that is no .npz of numbers.
     Nothing in the file is run.
     """
-    said, known = f"start is {str(start)!r}", _tensors_by_any_name(model)
+    known = _tensors_by_any_name(model)
     try:
         arrays = read_npz(Path(start), {name: tuple(tensor.shape) for name, tensor in known.items()})
+        taken = {name: array for name, array in arrays.items() if name in known}
+        if not taken:
+            raise ValueError(
+                f"it holds {_listed(arrays)}, and nothing of the model's {_listed(known)}; names must be the same"
+            )
+        given = {id(known[name]) for name in taken}
+        frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+        if lacking := [name for name in frozen if id(known[name]) not in given]:
+            raise ValueError(
+                f"it lacks {_listed(lacking)}: frozen, it would stay random; the file holds {_listed(arrays)}. Names must be "
+                "the same; or let it train"
+            )
+        for name, array in taken.items():
+            is_finite = array.dtype.kind not in "fc" or np.isfinite(array).all()
+            if isinstance(known[name], nn.Parameter) and not is_finite:
+                raise ValueError(f"{name} holds values that are not finite numbers")
+        set_arrays(model, taken)
     except ValueError as error:
         raise SettingError(
-            f"{said}, which cannot be read ({error}); it must be an .npz file of numbers."
+            f"start is {str(start)!r}, which cannot be used: {str(error).rstrip('.')}. It must be an .npz file of numbers "
+            "for this model."
         ) from error
-    taken = {name: array for name, array in arrays.items() if name in known}
-    if not taken:
-        raise SettingError(
-            f"{said}, which holds {_listed(arrays)}, and nothing of the model's {_listed(known)}; names must be the same."
-        )
-    given = {id(known[name]) for name in taken}
-    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-    if lacking := [name for name in frozen if id(known[name]) not in given]:
-        raise SettingError(
-            f"{said}, which lacks {_listed(lacking)}: frozen, it would stay random; the file holds {_listed(arrays)}. Names "
-            "must be the same; or let it train."
-        )
-    for name, _ in model.named_parameters(remove_duplicate=False):
-        if name in taken and taken[name].dtype.kind in "fc" and not np.isfinite(taken[name]).all():
-            raise SettingError(f"{said}, whose {name} holds values that are not finite numbers.")
-    try:
-        set_arrays(model, taken)
-    except SettingError as error:
-        raise SettingError(f"{said}, which does not fit the model: {error}") from error
 
 
 def choose_trained(model: nn.Module, patterns: Iterable[str]) -> None:
@@ -155,25 +153,17 @@ def check_trainable(model: nn.Module) -> None:
     One without parameters that train, or with one whose type is not float32; one whose layers would change their
     buffers, such as the running statistics of batch normalisation, which no clipping or noise covers.
     """
-    tensors, trained = {**dict(model.named_parameters()), **fixed_tensors(model)}, trained_parameters(model)
-    if not trained:
+    if not trained_parameters(model):
         raise SettingError(
             "no parameter of the model trains; it must have one that is not frozen (set trainable to its name)."
         )
-    places: dict[int, str] = {}
-    for name, tensor in tensors.items():
+    for name, tensor in {**trained_parameters(model), **fixed_tensors(model)}.items():
         if isinstance(tensor, UninitializedParameter):
             raise SettingError(f"{name} of the model has no shape yet; build a model without lazy layers.")
-        if tensor.layout != torch.strided:
-            raise SettingError(f"{name} of the model is a {tensor.layout} tensor; it must be a dense one.")
-        if tensor.requires_grad and tensor.dtype != torch.float32:
+        if tensor.layout != torch.strided or (tensor.requires_grad and tensor.dtype != torch.float32):
             raise SettingError(
-                f"{name} of the model is {tensor.dtype}; what trains must be float32. Freeze it or convert it."
-            )
-        other = places.setdefault(tensor.data_ptr(), name) if tensor.numel() else name
-        if other != name and {other, name} & set(trained):  # training would part them
-            raise SettingError(
-                f"{name} and {other} of the model are two tensors in one memory; to tie them, use one parameter."
+                f"{name} of the model is a {tensor.layout} tensor of {tensor.dtype}; all tensors must be dense "
+                "(torch.strided), and what trains must be float32. Convert it, or freeze what is of another type."
             )
     if changing := [name for name, module in model.named_modules() if _follows_data(module)]:
         raise SettingError(
@@ -208,14 +198,12 @@ def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def as_tensor(name: str, array: np.ndarray, kinds: str = "biufc") -> Tensor:
-    """Return an array as a tensor. Raises `SettingError` for what is no number, of NumPy's `kinds`."""
+def as_tensor(name: str, array: np.ndarray) -> Tensor:
+    """Return a copy of an array as a tensor. Raises `SettingError` for what is no number that torch has."""
     try:
-        if array.dtype.kind in kinds:
-            return torch.from_numpy(np.array(array, array.dtype.newbyteorder("=")))
-    except TypeError:  # a type of numbers that torch does not have
-        pass
-    raise SettingError(f"{name} is of type {array.dtype}; it must hold numbers of a type that torch has.")
+        return torch.from_numpy(np.array(array, array.dtype.newbyteorder("=")))
+    except TypeError as error:
+        raise SettingError(f"{name} is no array of numbers: {error}") from error
 
 
 def _has_statistics(module: nn.Module) -> bool:
@@ -250,6 +238,4 @@ def _as_array(tensor: Tensor) -> np.ndarray:
 
 
 def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    rest = len(every) - _MOST_NAMES
-    return (", ".join(every[:_MOST_NAMES]) or "no array") + (f" and {rest} more" if rest > 0 else "")
+    return shorten(", ".join(names) or "no array", _LONGEST, placeholder=" ...")

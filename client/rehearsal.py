@@ -74,8 +74,9 @@ def public_batch(examples: Examples, size: int) -> Examples:
 def turn(trainer: Trainer, start: Vector, examples: Examples) -> Vector:
     """Return one client's update, after checking that it is finite, not zero, and of what trains alone."""
     what = f"a client's turn on {len(examples)} test examples"
-    given = examples.x.copy(), examples.y.copy()
-    update = calling(f"{what} failed", trainer.update, start, *given, order=np.random.default_rng(0))
+    update = calling(
+        f"{what} failed", trainer.update, start, examples.x, examples.y, order=np.random.default_rng(0)
+    )
     if not np.isfinite(update).all():
         raise SettingError(
             f"{what} gave an update that is not finite; a lower learning_rate of the clients may help."

@@ -1,23 +1,21 @@
 """Scores of a model: the loss that it is trained on, its accuracy as the literature counts it, and further metrics."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from client.data.dataset import IGNORED_TARGET, Examples
 from client.imports import one_line
 from client.losses import Loss, counted, cross_entropy
-from client.metrics import Metric, NamedMetric, as_number
+from client.metrics import Metric, NamedMetric
 from fedmf.errors import SettingError
 
 SCORED_AT_ONCE = 256  # examples
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,11 @@ def score(
     device = next(model.parameters()).device
     left_out = torch.tensor([IGNORED_TARGET, *uncounted], device=device)
     failures: dict[str, str] = {}
-    attempt = partial(_attempted, failures, device)
-    started = {metric: attempt(metric, metric.start) for metric in metrics}
+    started: dict[str, Metric] = {}
+    values = dict.fromkeys((metric.name for metric in metrics), math.nan)
+    for metric in metrics:
+        with _alone(failures, metric.name, device):
+            started[metric.name] = metric.start()
     correct = chosen_targets = real = 0
     total = 0.0
     for start in range(0, len(examples), batch_size):
@@ -69,14 +70,20 @@ def score(
         real += present
         correct += int((logits.argmax(-1) == y)[is_counted].sum())
         chosen_targets += int(is_counted.sum())
-        for metric, one in started.items():
-            attempt(metric, _shown, one, logits, y, is_real, is_counted)
-    values = {metric: attempt(metric, _value, metric, one) for metric, one in started.items()}
+        for name in [name for name in started if name not in failures]:
+            with _alone(failures, name, device):
+                # Indexing copies, so that no metric can change what another is given.
+                chosen = is_real if started[name].sees_uncounted else is_counted
+                started[name].add(logits[chosen], y[chosen])
+    for name in [name for name in started if name not in failures]:
+        with _alone(failures, name, device):
+            value: Any = started[name].value()
+            values[name] = float(value.item() if hasattr(value, "item") else value)
     return Score(
         correct / chosen_targets if chosen_targets else math.nan,
         total / real if real else math.nan,
         chosen_targets,
-        {metric.name: math.nan if value is None else value for metric, value in values.items()},
+        values,
         failures,
     )
 
@@ -92,33 +99,11 @@ def refuse_failures(result: Score, metrics: Sequence[NamedMetric], scored: str) 
             )
 
 
-def _shown(metric: Metric, *batch: Tensor) -> None:
-    """Give a metric a batch of outputs and targets: copies, so that no metric can change another's."""
-    outputs, targets, is_real, is_counted = batch
-    chosen = is_real if metric.sees_uncounted else is_counted
-    metric.add(outputs[chosen], targets[chosen])
-
-
-def _value(metric: NamedMetric, started: Metric) -> float:
-    return as_number(started.value()) if ":" in metric.entry else started.value()
-
-
-def _attempted(
-    failures: dict[str, str],
-    device: torch.device,
-    metric: NamedMetric,
-    function: Callable[..., T],
-    *given: Any,
-) -> T | None:
-    """Return what `function` returns; what it raises is noted, after which nothing is asked of the metric.
-
-    A metric may be a user's own and raise or draw, and must not reach the training.
-    """
-    if metric.name in failures:
-        return None
+@contextmanager
+def _alone(failures: dict[str, str], name: str, device: torch.device) -> Iterator[None]:
+    """Note what the metric `name` raises in `failures`: it may be a user's own and raise or draw, and must not reach the training."""
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):  # besides the CPU
-            return function(*given)
+            yield
     except (Exception, SystemExit) as error:
-        failures[metric.name] = one_line(error)
-        return None
+        failures[name] = one_line(error)

@@ -39,8 +39,7 @@ class TrainingSettings:
     `optimizer` is sgd, with `momentum` and a weight decay that is added to the gradient (L2), or adam, whose weight
     decay is decoupled (AdamW); its state is new for every client and every turn. `proximal` is the mu of FedProx
     (Li et al. 2020): mu/2 times the squared distance to the model that was sent is added to the loss. `loss` is one of
-    `LOSSES` or an import path, see `client.losses`. `accumulate` computes each batch in so many parts, whose gradients
-    are added up: less memory, the same batch. `autocast` runs the model in that type under torch's autocast.
+    `LOSSES` or an import path, see `client.losses`. `autocast` runs the model in that type under torch's autocast.
 
     `trainer` is the import path of a custom loop, see `client.training`: it is given these settings, and those
     that only our loop obeys are an error with it.
@@ -62,7 +61,6 @@ class TrainingSettings:
     proximal: float = setting(0.0, "mu of FedProx, which holds a client near the model it was sent; 0: none")
     max_steps: int | None = setting(None, "at most so many batches in all; null: all of them")
     loss: str = setting("cross_entropy", "what is minimised, or package.module:function of your own", LOSSES)
-    accumulate: int = setting(1, "parts that a batch is computed in, for less memory")
     autocast: str | None = setting(
         None, "lower precision of the forward pass (bfloat16); null: none", AUTOCASTS
     )
@@ -70,7 +68,7 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         check_positive("learning_rate", self.learning_rate)
-        for name in ("batch_size", "epochs", "accumulate", "max_steps"):
+        for name in ("batch_size", "epochs", "max_steps"):
             check_at_least(name, 1 if getattr(self, name) is None else getattr(self, name), 1)
         check_choice("device", self.device, DEVICES)
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
@@ -83,11 +81,6 @@ class TrainingSettings:
         if self.momentum and self.optimizer != "sgd":
             raise SettingError(
                 f"momentum is {self.momentum}, which optimizer={self.optimizer} does not use; set momentum to 0."
-            )
-        if self.accumulate > self.batch_size:
-            raise SettingError(
-                f"accumulate is {self.accumulate}, but batch_size is {self.batch_size}; "
-                "a batch cannot be cut into more parts than it has examples."
             )
         if self.trainer is None:
             return
@@ -103,7 +96,7 @@ class TrainingSettings:
                 )
 
 
-_OF_OUR_LOOP = ("optimizer", "momentum", "weight_decay", "proximal", "max_steps", "accumulate", "autocast")
+_OF_OUR_LOOP = ("optimizer", "momentum", "weight_decay", "proximal", "max_steps", "autocast")
 
 
 def check_loss(name: str) -> None:

@@ -4,8 +4,8 @@ A client's turn loads the flat vector in place and trains in place, so that the 
 torch's own layers and losses has no state but its parameters, and plays one client after another. With any other code, of a
 user, a client could leave what its data did: each client trains a copy of the model as it was made.
 
-The state of our loop's optimizer is made for one turn of one client, so that nothing of it reaches the next. Torch's `_foreach`
-functions, which its own optimizers are made of, take all parameters in one call; `torch.optim` itself takes a second to import.
+The state of our loop's optimizer is made for one turn of one client, so that nothing of it reaches the next. The steps are the
+functions that torch's optimizers are made of: the classes around them take a second to make the first of, and twice as long.
 
 A custom loop takes the place of ours, MODULE:FUNCTION:
 
@@ -24,16 +24,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from client.imports import calling, check_takes, import_maker
-from client.losses import Loss, counted, find_loss
+from client.losses import Loss, find_loss
 from client.parameters import (
     check_trainable,
     digest_tensors,
@@ -183,19 +185,11 @@ def _train(
     """Train `model` in place on inputs [m, ...] and targets [m, ...], shuffled by `order`.
 
     `parameters` are those that train. They have no gradient before and after: autograd then hands over the arrays that it
-    computed, so that none is zeroed first and none is copied. With `accumulate` the gradient of a batch is that of its parts,
-    each with the share of the batch's targets that it holds.
+    computed, so that none is zeroed first and none is copied.
     """
     step = new_step(settings, [parameter.detach() for parameter in parameters])
     for x, y in islice(_batches(*examples, settings, order), settings.max_steps):
-        if settings.accumulate == 1:
-            torch.autograd.backward(loss(_outputs(model, x, settings), y))
-        else:
-            size, total = -(-settings.batch_size // settings.accumulate), counted(y)
-            for inputs, targets in zip(torch.split(x, size), torch.split(y, size), strict=True):
-                if present := counted(targets):
-                    part = loss(_outputs(model, inputs, settings), targets)
-                    torch.autograd.backward(part * (present / total))
+        torch.autograd.backward(loss(_outputs(model, x, settings), y))
         step([_taken_gradient(parameter) for parameter in parameters])
 
 
@@ -230,7 +224,23 @@ def new_step(settings: TrainingSettings, parameters: list[Tensor]) -> Step:
 
     With `proximal` it adds the gradient of mu/2 ||w - w_0||^2, where w_0 is what the parameters are now.
     """
-    step = (_adam if settings.optimizer == "adam" else _sgd)(settings, parameters)
+    rates = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
+    common: dict[str, Any] = {**rates, "foreach": True, "maximize": False}
+    step: Step
+    if settings.optimizer == "adam":  # decoupled weight decay: Loshchilov and Hutter 2019
+        mean, square = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
+        state: dict[str, Any] = {
+            "exp_avgs": mean,
+            "exp_avg_sqs": square,
+            "max_exp_avg_sqs": [],
+            "state_steps": [torch.zeros(()) for _ in mean],
+        }
+        common |= {"beta1": BETAS[0], "beta2": BETAS[1], "eps": EPSILON}
+        step = partial(adam, parameters, decoupled_weight_decay=True, amsgrad=False, **state, **common)
+    else:
+        velocity: list[Tensor | None] = [None] * len(parameters)
+        common |= {"momentum": settings.momentum, "dampening": 0.0, "nesterov": False}
+        step = partial(sgd, parameters, momentum_buffer_list=velocity, **common)
     if not settings.proximal:
         return step
     sent = [parameter.clone() for parameter in parameters]
@@ -240,43 +250,6 @@ def new_step(settings: TrainingSettings, parameters: list[Tensor]) -> Step:
         step(gradients)
 
     return proximal
-
-
-def _sgd(settings: TrainingSettings, parameters: list[Tensor]) -> Step:
-    """Heavy-ball SGD: v = momentum v + g + decay w, w = w - rate v, from v = 0."""
-    velocity = [torch.zeros_like(parameter) for parameter in parameters] if settings.momentum else []
-
-    def step(gradients: list[Tensor]) -> None:
-        direction = velocity or gradients
-        if velocity:
-            torch._foreach_mul_(velocity, settings.momentum)
-            torch._foreach_add_(velocity, gradients)
-        if settings.weight_decay:
-            torch._foreach_add_(direction, parameters, alpha=settings.weight_decay)
-        torch._foreach_add_(parameters, direction, alpha=-settings.learning_rate)
-
-    return step
-
-
-def _adam(settings: TrainingSettings, parameters: list[Tensor]) -> Step:
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): w is first shrunk by rate times decay."""
-    rate, decay, (mean_beta, square_beta) = settings.learning_rate, settings.weight_decay, BETAS
-    mean, square = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
-    number = 0
-
-    def step(gradients: list[Tensor]) -> None:
-        nonlocal number
-        number += 1
-        torch._foreach_mul_(parameters, 1 - rate * decay)
-        torch._foreach_lerp_(mean, gradients, 1 - mean_beta)
-        torch._foreach_mul_(square, square_beta)
-        torch._foreach_addcmul_(square, gradients, gradients, value=1 - square_beta)
-        deviation = torch._foreach_sqrt(square)
-        torch._foreach_div_(deviation, (1 - square_beta**number) ** 0.5)
-        torch._foreach_add_(deviation, EPSILON)
-        torch._foreach_addcdiv_(parameters, mean, deviation, value=-rate / (1 - mean_beta**number))
-
-    return step
 
 
 def _is_known(module: nn.Module) -> bool:
@@ -323,12 +296,8 @@ def _gather(trained: Any, expected: Mapping[str, nn.Parameter]) -> Tensor:
     for name, parameter in expected.items():
         found = now.get(name)
         if found is None or found.shape != parameter.shape or found.dtype != torch.float32:
-            has = (
-                "is not there"
-                if found is None
-                else f"has the shape {tuple(found.shape)} and type {found.dtype}"
-            )
+            which = "absent" if found is None else f"{found.dtype} of shape {tuple(found.shape)}"
             raise SettingError(
-                f"trainer returned a model whose {name} {has}; it must be float32 of shape {tuple(parameter.shape)}."
+                f"trainer returned a model whose {name} is {which}; it must be float32 of shape {tuple(parameter.shape)}."
             )
     return torch.cat([now[name].detach().reshape(-1) for name in expected])

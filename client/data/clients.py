@@ -164,7 +164,7 @@ class CheckedClients(LazyClients):
             identify_clients(self.held, fingerprint, numbers)
 
     def _code(self, who: str) -> AbstractContextManager[None]:
-        return own_code(who) if self.is_own else nullcontext()
+        return own_code(f"{who} failed", DataError) if self.is_own else nullcontext()
 
 
 def checked(

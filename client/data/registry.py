@@ -168,7 +168,7 @@ def load(
                 with reading(given[key], "a file or folder"):  # a name may be too long to be one
                     Path(given[key]).exists()
     try:
-        with own_code(name) if is_own else nullcontext():
+        with own_code(f"{name} failed", DataError) if is_own else nullcontext():
             dataset = loader(**given)
     except DataError as error:
         if is_own and error.__cause__ is not None:  # what the user's own code raised, with its traceback

