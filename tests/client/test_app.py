@@ -224,19 +224,19 @@ def test_failures_on_a_device_are_zeros_and_told(kind, on_device):
 
 
 @pytest.mark.parametrize(
-    ("settings", "value_type", "scale"),
+    ("settings", "value_type", "is_scaled"),
     [
-        ({}, "float32", None),
-        ({}, "int8", None),
-        ({"momentum": 0.9, "weight_decay": 0.1}, "float32", SCALE),
-        ({"optimizer": "adam"}, "float32", SCALE),
-        ({"proximal": 0.3}, "int8", SCALE),
-        ({"trainer": "own_training:whole_batch"}, "float32", None),
+        ({}, "float32", False),
+        ({}, "int8", False),
+        ({"momentum": 0.9, "weight_decay": 0.1}, "float32", True),
+        ({"optimizer": "adam"}, "float32", True),
+        ({"proximal": 0.3}, "int8", True),
+        ({"trainer": "own_training:whole_batch"}, "float32", False),
     ],
     ids=str,
 )
 def test_a_message_takes_one_copy_of_model_and_scale_and_nothing_waits_but_one_copy_a_client(
-    settings, value_type, scale, monkeypatch
+    settings, value_type, is_scaled, monkeypatch
 ):
     """Torch's meta device refuses to be read and to be mixed with the host: what plays there plays on CUDA unmixed.
 
@@ -251,7 +251,7 @@ def test_a_message_takes_one_copy_of_model_and_scale_and_nothing_waits_but_one_c
 
     app, heard = app_of(plan, **settings)
     monkeypatch.setattr(torch.Tensor, "cpu", cpu)
-    message = ask(*CLIENTS, scale=scale)
+    message = ask(*CLIENTS, scale=SCALE if is_scaled else None)
     app(message, local_context())  # which makes the trainer
     back.clear()
     copied = torch.tensor
@@ -260,7 +260,7 @@ def test_a_message_takes_one_copy_of_model_and_scale_and_nothing_waits_but_one_c
     )
     found = values_of(app, message, "<f4" if value_type == "float32" else "i1")
     assert heard == []
-    assert there.count((D,)) == (1 if scale is None else 2)
+    assert there.count((D,)) == (2 if is_scaled else 1)
     assert back == [("meta", 1 + (len(one) if value_type == "float32" else 1024)) for one in found]
     assert all(len(one) and one.all() for one in found)
 
