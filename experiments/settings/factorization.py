@@ -21,7 +21,7 @@ from fedmf.mechanisms import (
     run_lower_bound,
 )
 from fedmf.mechanisms.family import resolve
-from fedmf.mechanisms.run_factorization import costed_on
+from fedmf.mechanisms.run_factorization import as_run
 from fedmf.mechanisms.schedules import rates
 from fedmf.setting import REQUIRED, setting
 
@@ -104,7 +104,8 @@ def fit(
     """Return a run's factorization by `family`: each epoch's fitted to the `run`, or all to the epoch `alone`."""
     if alone is None:
         return design_run(family, run, **settings)
-    return costed_on([design(family, alone, **settings)] * len(run), run)
+    epoch = design(family, alone, **settings)
+    return as_run([epoch.costed_on(workload) for workload in run])
 
 
 def run_workloads(rounds: int, epochs: int, *, beta: float, schedule: str) -> tuple[Workload, ...]:

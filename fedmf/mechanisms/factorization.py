@@ -104,7 +104,7 @@ class Factorization:
         """
         if workload.rounds != self.rounds:
             raise SettingError(f"the workload has {workload.rounds} rounds; the mechanism has {self.rounds}.")
-        return replace(self, workload=workload)
+        return self if workload == self.workload else replace(self, workload=workload)
 
     def with_tables(self, tables: Floats) -> Self:
         """Return the factorization with other tables of its kind of stream, as they were kept.

@@ -14,7 +14,7 @@ from fedmf.mechanisms.families.optimised_toeplitz import BANDED_TOEPLITZ, BLT
 from fedmf.mechanisms.families.square_roots import NORMALIZED_SQRT, SQRT_BLT, SQRT_TOEPLITZ
 from fedmf.mechanisms.families.trees import BINARY_TREE, HONAKER_FULL, HONAKER_ONLINE, INDEPENDENT
 from fedmf.mechanisms.optimum.fixed_point import Solution, certified, certified_run
-from fedmf.mechanisms.run_factorization import RunFactorization
+from fedmf.mechanisms.run_factorization import RunFactorization, as_run
 from fedmf.mechanisms.workload import Workload
 
 _OWN: Mapping[str, Family] = {
@@ -59,12 +59,8 @@ def design_run(
     for workload in workloads:
         chosen.check(workload, settings)
     solutions = certified_run(workloads) if chosen.from_optimum else [None] * len(workloads)
-    return RunFactorization(
-        tuple(
-            _design(chosen, workload, settings, solution)
-            for workload, solution in zip(workloads, solutions, strict=True)
-        )
-    )
+    pairs = zip(workloads, solutions, strict=True)
+    return as_run([_design(chosen, workload, settings, solution) for workload, solution in pairs])
 
 
 def _design(

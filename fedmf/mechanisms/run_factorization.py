@@ -14,7 +14,7 @@ workload, later rounds included. All figures are per unit of noise multiplier an
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -25,39 +25,17 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.factorization import Factorization
-from fedmf.mechanisms.workload import NONE, Workload, at_boundaries
+from fedmf.mechanisms.workload import Workload
 
 
 @dataclass(frozen=True, eq=False)
 class RunFactorization:
     """One factorization for each epoch of a run, each costed on the epoch's workload with its later rounds.
 
-    Raises `SettingError` for no epoch at all, epochs of different families, lengths or momenta, and workloads whose
-    later rounds are not those of the epochs that follow.
+    `as_run` makes it of any epochs; those given here must be a run already.
     """
 
     epochs: tuple[Factorization, ...]
-
-    def __post_init__(self) -> None:
-        check_at_least("the number of epochs", len(self.epochs), 1)
-        first = self.epochs[0]
-        for number, epoch in enumerate(self.epochs, 1):
-            found, wanted = (
-                f"{one.rounds} rounds of {one.family} with momentum {one.workload.momentum}"
-                for one in (epoch, first)
-            )
-            if found != wanted:
-                raise SettingError(
-                    f"epoch {number} has {found}, the first {wanted}; all epochs of a run must have the same."
-                )
-        eta = np.concatenate([workloads.rates(workload) for workload in self.workloads])
-        following = at_boundaries(eta, first.workload.momentum, range(self.rounds, len(eta) + 1, self.rounds))
-        for number, (workload, later) in enumerate(zip(self.workloads, following, strict=True), 1):
-            if not np.allclose(astuple(workload.later), astuple(later), rtol=1e-9, atol=0):
-                raise SettingError(
-                    f"the workload of epoch {number} counts {workload.later} after it, but the epochs that follow are "
-                    f"{later}, by their learning rates and momentum; make the workloads with workload.of_run."
-                )
 
     @property
     def family(self) -> str:
@@ -147,21 +125,28 @@ class RunFactorization:
         return workloads.apply(self._workload, noising), np.asarray(encoder, dtype=np.float64)
 
 
-def costed_on(epochs: Sequence[Factorization], workloads: Sequence[Workload]) -> RunFactorization:
-    """Return the run whose epochs are streamed by `epochs`, with their cost on `workloads`, one for each epoch.
+def as_run(epochs: Sequence[Factorization]) -> RunFactorization:
+    """Return the run of these epochs, one after another, each costed with the later rounds that it has there.
 
-    Raises `SettingError` for another number of workloads than of epochs, and as `RunFactorization` does.
+    The streams and each epoch's own rates stay. Raises `SettingError` for no epoch, and for epochs of different families,
+    lengths or momenta.
     """
-    if len(workloads) != len(epochs):
-        raise SettingError(
-            f"there are {len(workloads)} workloads for {len(epochs)} epochs; give one for each."
-        )
-    return RunFactorization(
-        tuple(
-            epoch if epoch.workload == workload else epoch.costed_on(workload)
-            for epoch, workload in zip(epochs, workloads, strict=True)
-        )
-    )
+    check_at_least("the number of epochs", len(epochs), 1)
+    own = [epoch.workload for epoch in epochs]
+    kinds = [
+        f"{epoch.rounds} rounds of {epoch.family} with momentum {epoch.workload.momentum}" for epoch in epochs
+    ]
+    for number, kind in enumerate(kinds, 1):
+        if kind != kinds[0]:
+            raise SettingError(
+                f"epoch {number} has {kind}, the first {kinds[0]}; all epochs of a run must have the same."
+            )
+    rates = None
+    if any(workload.learning_rates is not None for workload in own):
+        rates = tuple(np.concatenate([workloads.rates(workload) for workload in own]).tolist())
+    run = workloads.of_run(own[0].rounds, len(own), own[0].momentum, rates)
+    costed = (epoch.costed_on(workload) for epoch, workload in zip(epochs, run, strict=True))
+    return RunFactorization(tuple(costed))
 
 
 def followed_by(begun: RunFactorization, after: int, part: RunFactorization) -> RunFactorization:
@@ -171,14 +156,12 @@ def followed_by(begun: RunFactorization, after: int, part: RunFactorization) -> 
     round's squared error is its own part's plus what the earlier epochs left, which no later design changes. The
     earlier epochs were designed for fewer later rounds than there are now; their cost here counts all of them.
 
-    Raises `SettingError` for parts of different families, lengths or momenta.
-
     >>> from fedmf.mechanisms import design_run, of_run
     >>> run, more = (design_run("independent", of_run(2, epochs)) for epochs in (2, 1))
     >>> [round(error, 3) for error in followed_by(run, 2, more).per_round_error.tolist()]
     [1.0, 1.414, 1.732, 2.0, 2.236, 2.449]
     """
-    return _on_their_run((*begun.epochs[:after], *part.epochs))
+    return as_run((*begun.epochs[:after], *part.epochs))
 
 
 def restarted(epoch: Factorization, epochs: int) -> RunFactorization:
@@ -190,19 +173,4 @@ def restarted(epoch: Factorization, epochs: int) -> RunFactorization:
     >>> [round(error, 3) for error in restarted(design("independent", prefix_sum(2)), 2).per_round_error.tolist()]
     [1.0, 1.414, 1.732, 2.0]
     """
-    return _on_their_run((epoch.costed_on(replace(epoch.workload, later=NONE)),) * epochs)
-
-
-def _on_their_run(epochs: tuple[Factorization, ...]) -> RunFactorization:
-    """Return the run of these epochs, one after another, each costed with the later rounds that it has there."""
-    own = [epoch.workload for epoch in epochs]
-    rates = None
-    if any(workload.learning_rates is not None for workload in own):
-        rates = tuple(np.concatenate([workloads.rates(workload) for workload in own]).tolist())
-    kinds = [f"{workload.rounds} rounds with momentum {workload.momentum}" for workload in own]
-    for number, kind in enumerate(kinds, 1):
-        if kind != kinds[0]:
-            raise SettingError(
-                f"epoch {number} has {kind}, the first {kinds[0]}; all epochs of a run must have the same."
-            )
-    return costed_on(epochs, workloads.of_run(own[0].rounds, len(own), own[0].momentum, rates))
+    return as_run((epoch,) * epochs)

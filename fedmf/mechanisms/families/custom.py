@@ -1,8 +1,8 @@
 """Custom families: a matrix, a function that makes one, or a `Family` value. Nothing is taken on trust.
 
 `strategy_family` takes C and `noising_family` takes C^-1, each as a dense array or as a function of the workload; the
-stream is then that of the dense matrix, which keeps every fresh row of an epoch. A custom `Family` returns a stream of this
-package, which may keep fewer: a `RecurrentStream` takes whatever a state of r rows can make. How far rounding moves the
+stream is then that of the dense matrix, which draws all earlier fresh rows of the epoch again in every round. A custom `Family`
+returns a stream of this package that keeps a state instead: a `RecurrentStream` takes whatever a state of r rows can make. How far rounding moves the
 noise of these streams is proved; another class of stream is refused.
 
 Privacy rests on the sensitivity, so sensitivity and errors are derived from the float32 tables that the stream deploys.
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Float64, check_lower_triangular
+from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.families import Family
 from fedmf.mechanisms.streams.dense import DenseStream
 from fedmf.mechanisms.streams.protocol import inverse
@@ -42,7 +42,7 @@ def strategy_family(name: str, matrix: Matrix) -> Family:
     `design` raises `SettingError` for a matrix that is not square, of the workload's T rounds, real, finite,
     lower triangular, invertible and well conditioned.
     """
-    return Family(name, partial(_fit, name, matrix, inverse), most_rounds=MOST_ROUNDS)
+    return Family(name, partial(_fit, name, matrix, is_noising=False), most_rounds=MOST_ROUNDS)
 
 
 def noising_family(name: str, matrix: Matrix) -> Family:
@@ -50,30 +50,25 @@ def noising_family(name: str, matrix: Matrix) -> Family:
 
     Checked as in `strategy_family`.
     """
-    return Family(name, partial(_fit, name, matrix, np.asarray), most_rounds=MOST_ROUNDS)
+    return Family(name, partial(_fit, name, matrix, is_noising=True), most_rounds=MOST_ROUNDS)
 
 
-def _fit(
-    name: str, matrix: Matrix, to_noising: Callable[[Float64], Float64], workload: Workload
-) -> DenseStream:
+def _fit(name: str, matrix: Matrix, workload: Workload, *, is_noising: bool) -> DenseStream:
     """Return the stream of the dense C^-1."""
     try:
         given = np.asarray(matrix(workload) if callable(matrix) else matrix)
-    except ValueError as error:
+    except ValueError as error:  # rows of different lengths
+        raise SettingError(f"the matrix of {name} is no array: {error}.") from error
+    shape = (workload.rounds, workload.rounds)
+    is_real = given.shape == shape and given.dtype.kind in "iuf" and bool(np.isfinite(given).all())
+    if not is_real or np.triu(given, 1).any() or not np.diag(given).all():
         raise SettingError(
-            f"the matrix of {name} is no array ({error}); its rows must be of one length."
-        ) from error
-    if given.dtype.kind not in "iuf":
-        raise SettingError(f"the matrix of {name} holds {given.dtype}; it must hold real numbers.")
-    given = given.astype(np.float64)
-    check_lower_triangular(f"the matrix of {name}", given)
-    if len(given) != workload.rounds:
-        raise SettingError(
-            f"the matrix of {name} has {len(given)} rows; an epoch has {workload.rounds} rounds, "
-            "so it must have as many."
+            f"the matrix of {name} has shape {given.shape} of {given.dtype}; it must have shape {shape}, for the rounds "
+            "of an epoch, and hold real, finite numbers, 0 above the diagonal and not 0 on it."
         )
+    given = given.astype(np.float64)
     check_condition(name, given)
-    noising, limits = np.tril(to_noising(given)), np.finfo(np.float32)
+    noising, limits = given if is_noising else np.tril(inverse(given)), np.finfo(np.float32)
     if np.abs(noising).max() > limits.max or np.abs(np.diag(noising)).min() < limits.tiny:
         raise SettingError(f"C^-1 of {name} leaves the range of float32; multiply the matrix by a constant.")
     return DenseStream(workload.rounds, noising)
@@ -92,14 +87,10 @@ def check_stream_of(family: Family, stream: object, workload: Workload) -> None:
             "proved to keep the noise private."
         )
     assert isinstance(stream, STREAMS)
-    if stream.rounds != workload.rounds:
+    if stream.rounds != workload.rounds or stream.rounds > MOST_ROUNDS:
         raise SettingError(
-            f"the stream of {name} has {stream.rounds} rounds; an epoch has {workload.rounds}."
-        )
-    if stream.rounds > MOST_ROUNDS:
-        raise SettingError(
-            f"rounds is {stream.rounds}; {name} is checked by its dense matrix, so an epoch can have at most "
-            f"{MOST_ROUNDS} rounds."
+            f"the stream of {name} has {stream.rounds} rounds; it must have those of an epoch, {workload.rounds}, and at "
+            f"most {MOST_ROUNDS}, as its dense matrix is checked."
         )
     check_condition(name, stream.materialize_noising())
     if not np.isfinite(stream.rounding()):
@@ -110,14 +101,11 @@ def check_condition(name: str, matrix: Float64) -> None:
     """Raise `SettingError` where a lower triangular matrix determines too little of its inverse, in either order."""
     with np.errstate(over="ignore", invalid="ignore"):
         other = inverse(matrix)
-        condition = max(_row_sums(other, matrix), _row_sums(matrix, other))
+        # The largest row sum of |left| |right|.
+        pairs = ((np.abs(other), np.abs(matrix)), (np.abs(matrix), np.abs(other)))
+        condition = max(float((left @ right.sum(axis=1)).max()) for left, right in pairs)
     if not condition <= CONDITION:
         raise SettingError(
             f"the matrix of {name} has condition number {condition:.2g}; it must have at most {CONDITION:.0e}, or its "
             "sensitivity cannot be computed exactly enough."
         )
-
-
-def _row_sums(left: Float64, right: Float64) -> float:
-    """Return the largest row sum of |left| |right|."""
-    return float((np.abs(left) @ np.abs(right).sum(axis=1)).max())

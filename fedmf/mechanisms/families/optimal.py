@@ -19,7 +19,7 @@ import numpy as np
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float64, check_lower_triangular
+from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.families import Family
 from fedmf.mechanisms.optimum import fixed_point
@@ -109,10 +109,8 @@ def solve_densely(
     """Return the optimal factorization of a lower triangular `matrix` (T, T).
 
     To relative `gap` on the loss, or as near as `max_iterations` steps come. The loss is tr(`gram` (C^T C)^-1), with
-    the Gram matrix (T, T) of all rows that count: those of `matrix` alone if None. Raises `SettingError` for a matrix that
-    is not square, finite, lower triangular and invertible.
+    the Gram matrix (T, T) of all rows that count: those of `matrix` alone if None.
     """
-    check_lower_triangular("the workload", matrix)
     gram = matrix.T @ matrix if gram is None else gram
     v = np.sqrt(np.diag(gram))  # any positive start will do: the column norms of all rows
     for _ in range(max_iterations):

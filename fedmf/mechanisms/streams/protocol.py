@@ -22,7 +22,7 @@ import numpy as np
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Arrays, Float64, Floats
-from fedmf.mechanisms.workload import Workload, apply
+from fedmf.mechanisms.workload import Workload
 
 FORMAT_VERSION = 2  # 1: rows of float32
 CACHED = 1 << 15  # numbers of each scratch array: several of them fit in a second-level cache
@@ -50,14 +50,10 @@ class StreamState:
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
         """Return the state saved by `to_arrays`; raises `SettingError` if it is not one of this format."""
-        names = {"format_version", "step", "buffers"}
-        if not names <= set(arrays) or int(arrays["format_version"]) != FORMAT_VERSION:
+        names, version = {"format_version", "step", "buffers"}, arrays.get("format_version")
+        buffers = np.asarray(arrays.get("buffers"))
+        if not names <= set(arrays) or version != FORMAT_VERSION or buffers.dtype != np.float64:
             raise SettingError(f"the saved stream state is not one of format version {FORMAT_VERSION}.")
-        buffers = np.asarray(arrays["buffers"])
-        if buffers.dtype != np.float64 or buffers.ndim != 2:
-            raise SettingError(
-                f"the saved buffers are {buffers.dtype} of shape {buffers.shape}; they must be float64 rows."
-            )
         return cls(int(arrays["step"]), buffers)
 
 
@@ -65,12 +61,12 @@ class StreamState:
 class NoiseStream(ABC):
     """A streaming matrix of `rounds` steps T, made from float32 `tables`; all that it costs is derived from these.
 
-    Every implementation promises, and `check_stream` tests:
+    Every implementation promises:
 
     - `next` is pure: the same fresh rows and state give the same bits. With `donate=True` the old state's
-      buffers may be overwritten, which saves their copy; the old state is then spent.
+      buffers are overwritten, which saves their copy; the old state is then spent.
     - The mean of step t depends on the fresh rows of steps before t only.
-    - A step past the last one, and fresh rows or buffers of the wrong shape or type, raise `SettingError`.
+    - A step past the last one, and a state of another stream, raise `SettingError`.
     - `sensitivity` and `errors` are those of the matrix that `next` applies.
 
     The tables are copied, rounded to float32, and cannot be changed. Raises `SettingError` for tables that the stream
@@ -126,26 +122,13 @@ class NoiseStream(ABC):
         """
 
     @abstractmethod
-    def _step(
-        self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
-    ) -> None:
-        """Write the mean of `step` into `mean`, and what changes of the buffers into `updated`.
-
-        `updated` holds the first `_kept(step)` rows of `buffers`, or is `buffers` itself: a block of
-        coordinates is read before it is written.
-        """
-
-    def _kept(self, step: int) -> int:
-        """Return how many of the first rows of the buffers a step may leave as they are: all by default."""
-        return self.buffers
-
-    def _kinds_of_state(self) -> tuple[int, ...]:
-        """Return how many rows a state may hold."""
-        return (self.buffers,)
+    def _step(self, step: int, fresh: Float64, buffers: Float64, mean: Float64, draw: Draw) -> None:
+        """Write the mean of `step` (d,) into `mean`, and update `buffers` in place, a block of coordinates at a time."""
 
     def init(self, dimension: int) -> StreamState:
         """Return the state before the first step, for rows of `dimension` coordinates: `buffers` zero rows."""
-        return first_state(self.buffers, dimension)
+        check_at_least("dimension", dimension, 1)
+        return StreamState(0, np.zeros((self.buffers, dimension)))
 
     def next(
         self, draw: Draw, state: StreamState, *, donate: bool = False
@@ -155,24 +138,16 @@ class NoiseStream(ABC):
             raise SettingError(
                 f"step is {state.step}; an epoch of this stream has steps 0 to {self.rounds - 1}."
             )
-        if state.buffers.dtype != np.float64 or state.buffers.shape[0] not in self._kinds_of_state():
+        if state.buffers.dtype != np.float64 or len(state.buffers) != self.buffers:
             raise SettingError(
-                f"the state holds {state.buffers.shape[0]} rows of {state.buffers.dtype}; "
+                f"the state holds {len(state.buffers)} rows of {state.buffers.dtype}; "
                 f"this stream needs {self.buffers} rows of float64."
             )
         fresh, dimension = draw(state.step), state.buffers.shape[1]
-        if fresh.dtype != np.float64 or fresh.shape != (dimension,):
-            raise SettingError(
-                f"the fresh row of step {state.step} is {fresh.dtype} of shape {fresh.shape}; "
-                f"it must be float64 of shape {(dimension,)}."
-            )
-        mean, updated = np.empty(dimension), state.buffers
-        if not donate:
-            updated = np.zeros(state.buffers.shape)  # the system provides the zeros of rows as they fill
-            filled = self._kept(state.step)
-            updated[:filled] = state.buffers[:filled]
-        self._step(state.step, fresh, state.buffers, updated, mean, draw)
-        return mean, fresh, StreamState(state.step + 1, updated)
+        assert fresh.dtype == np.float64 and fresh.shape == (dimension,)  # noqa: PT018
+        mean, buffers = np.empty(dimension), state.buffers if donate else state.buffers.copy()
+        self._step(state.step, fresh, buffers, mean, draw)
+        return mean, fresh, StreamState(state.step + 1, buffers)
 
     def materialize_noising(self) -> Float64:
         """Return the dense C^-1 or A^-1 B, (T, m) float64, as deployed; m = T but for trees. For tests and small T."""
@@ -191,12 +166,6 @@ def inverse(lower: Float64) -> Float64:
     return result
 
 
-def first_state(buffers: int, dimension: int) -> StreamState:
-    """Return a state of `buffers` zero rows of `dimension` coordinates."""
-    check_at_least("dimension", dimension, 1)
-    return StreamState(0, np.zeros((buffers, dimension)))
-
-
 def blocks(dimension: int, rows: int) -> list[slice]:
     """Return slices that cover range(dimension) in blocks of which `rows` rows stay in the cache."""
     width = max(CACHED // rows, 1 << 9)
@@ -210,42 +179,3 @@ def feed(stream: NoiseStream, fresh: Float64) -> Float64:
         mean, own_row, state = stream.next(fresh.__getitem__, state, donate=True)
         rows[step] = mean + stream.own(step) * own_row
     return rows
-
-
-def check_stream(stream: NoiseStream) -> None:
-    """Raise `AssertionError` unless a stream keeps the promises of `NoiseStream`: a check for tests, at small T.
-
-    Its matrix L is what `next` makes of the identity, and its costs are compared with those of L: the accounted sensitivity
-    is at least that of L^-1 (more for trees, whose nodes are more than T).
-    """
-    rounds = stream.rounds
-    emitted = feed(stream, np.eye(rounds))
-    assert not np.triu(emitted, 1).any()
-    np.testing.assert_array_equal(np.diag(emitted), [stream.own(step) for step in range(rounds)])
-    fresh = np.random.default_rng(0).standard_normal((rounds, 3))
-    kept = fresh.copy()
-    state, donated = stream.init(3), stream.init(3)
-    for step in range(rounds):
-        before = state.buffers.copy()
-        mean, own_row, after = stream.next(fresh.__getitem__, state)
-        mean_again, _, again = stream.next(fresh.__getitem__, StreamState.from_arrays(state.to_arrays()))
-        mean_donated, _, donated = stream.next(fresh.__getitem__, donated, donate=True)
-        expected = emitted[step, :step] @ fresh[:step]
-        np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-9 * np.abs(emitted).max())
-        np.testing.assert_array_equal(own_row, fresh[step])
-        np.testing.assert_array_equal(state.buffers, before)
-        for other_mean, other in ((mean_again, again), (mean_donated, donated)):
-            np.testing.assert_array_equal(other_mean, mean)
-            np.testing.assert_array_equal(other.buffers, after.buffers)
-        state = after
-    np.testing.assert_array_equal(fresh, kept)
-    try:
-        stream.next(fresh.__getitem__, state)
-    except SettingError:
-        pass
-    else:
-        raise AssertionError(f"the stream went past its {rounds} rounds")
-    assert np.linalg.norm(inverse(emitted), axis=0).max() <= stream.sensitivity * (1 + 1e-9)
-    norms, _ = stream.errors(Workload(rounds, 0.5))
-    decoder = apply(Workload(rounds, 0.5), emitted)
-    np.testing.assert_allclose(norms, np.linalg.norm(decoder, axis=1), rtol=1e-9)

@@ -153,19 +153,13 @@ class RecurrentStream(NoiseStream):
         variances, left = output_variances(self.buffers, self._step_maps, workload)
         return np.sqrt(variances), left
 
-    def _step(
-        self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
-    ) -> None:
+    def _step(self, step: int, fresh: Float64, buffers: Float64, mean: Float64, draw: Draw) -> None:
         table = self.table(step)
         # The mean's row leaves out the fresh row's own share, which the release adds.
         table_of_state, row_of_mean = np.ascontiguousarray(table[:-1]), table[-1, :-1]
-        widest = blocks(len(mean), len(table))
-        rows = np.empty((len(table), widest[0].stop))
-        for block in widest:
-            if (width := block.stop - block.start) < rows.shape[1]:  # the last one
-                rows = np.empty((len(table), width))
-            rows[:-1], rows[-1] = buffers[:, block], fresh[block]  # a copy: `updated` may be `buffers`
-            np.matmul(table_of_state, rows, out=updated[:, block])
+        for block in blocks(len(mean), len(table)):
+            rows = np.vstack([buffers[:, block], fresh[block]])  # a copy
+            np.matmul(table_of_state, rows, out=buffers[:, block])
             np.matmul(row_of_mean, rows[:-1], out=mean[block])
 
     def rounding(self) -> float:

@@ -100,26 +100,19 @@ class ToeplitzStream(NoiseStream):
     def _exact(self) -> Float64:
         return self.tables.astype(np.float64)
 
-    def _step(
-        self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
-    ) -> None:
-        weights = self._weights(step)
-        for block in blocks(len(mean), min(len(weights), ADDED) + 1):
+    def _step(self, step: int, fresh: Float64, buffers: Float64, mean: Float64, draw: Draw) -> None:
+        filled = min(step, self.buffers)
+        ages = (step - 1 - np.arange(filled)) % max(self.buffers, 1) + 1
+        weights = self.tables[ages].astype(
+            np.float64
+        )  # c_k in the order in which the ring holds x_{step - k}
+        for block in blocks(len(mean), min(filled, ADDED) + 1):
             mean[block] = 0
-            for first in range(0, len(weights), ADDED):  # few at once: a sum of n rounded n times
-                group = slice(first, min(first + ADDED, len(weights)))
+            for first in range(0, filled, ADDED):  # few at once: a sum of n rounded n times
+                group = slice(first, min(first + ADDED, filled))
                 mean[block] -= weights[group] @ buffers[group, block]
         if self.buffers:
-            np.add(mean, fresh, out=updated[step % self.buffers])
-
-    def _kept(self, step: int) -> int:
-        return min(step, self.buffers)
-
-    def _weights(self, step: int) -> Float64:
-        """Return c_k in the order in which the ring holds x_{step - k}, without places not yet filled."""
-        filled = self._kept(step)
-        ages = (step - 1 - np.arange(filled)) % max(self.buffers, 1) + 1
-        return self.tables[ages].astype(np.float64)
+            np.add(mean, fresh, out=buffers[step % self.buffers])
 
     def rounding(self) -> float:
         """Return the bound; see `NoiseStream.rounding`.

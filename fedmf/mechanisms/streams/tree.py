@@ -101,14 +101,12 @@ class TreeStream(NoiseStream):
         of_buffers[1] = of_buffers[0] - 1
         return of_buffers, of_fresh
 
-    def _step(
-        self, step: int, fresh: Float64, buffers: Float64, updated: Float64, mean: Float64, draw: Draw
-    ) -> None:
+    def _step(self, step: int, fresh: Float64, buffers: Float64, mean: Float64, draw: Draw) -> None:
         top, own = height(step), self.own(step)
         of_buffers, _ = self.maps(top)
         for block in blocks(len(mean), top + 3):
             estimate, mean[block] = of_buffers @ buffers[:top, block]
-            updated[top, block] = estimate + own * fresh[block]
+            buffers[top, block] = estimate + own * fresh[block]
 
     def rounding(self) -> float:
         """Return the bound; see `NoiseStream.rounding`.

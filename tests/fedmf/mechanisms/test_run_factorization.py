@@ -27,8 +27,9 @@ from fedmf.mechanisms import (
     workload as workloads,
 )
 from fedmf.mechanisms.optimum import fixed_point
-from fedmf.mechanisms.run_factorization import RunFactorization, costed_on, followed_by
+from fedmf.mechanisms.run_factorization import as_run, followed_by
 from fedmf.mechanisms.schedules import rates
+from fedmf.mechanisms.workload import NONE
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def test_what_is_deployed_is_within_1e_4_of_the_certificate_with_few_buffers(kno
 @every_known_run
 def test_designs_that_do_not_know_the_run_cost_what_is_known_of_them(known):
     alone = design("optimal_dense", prefix_sum(known.rounds))
-    cost = costed_on([alone] * known.epochs, known.workloads)
+    cost = as_run([alone.costed_on(workload) for workload in known.workloads])
     assert cost.root_loss == pytest.approx(known.prefix_sum_root_loss, rel=1e-5)
     assert design_run("independent", known.workloads).root_loss == pytest.approx(
         known.independent_root_loss, rel=1e-9
@@ -150,7 +151,7 @@ def test_errors_of_every_family_are_those_of_the_dense_run(family, beta, schedul
 def test_fitted_families_gain_by_knowing_the_run(family):
     run = of_run(16, 6, 0.9)
     knowing = design_run(family, run)
-    ignorant = costed_on([design(family, momentum(16, 0.9))] * 6, run)
+    ignorant = restarted(design(family, momentum(16, 0.9)), 6)
     assert knowing.root_loss < 0.99 * ignorant.root_loss
     assert knowing.epochs[-1].root_loss == pytest.approx(ignorant.epochs[-1].root_loss, rel=1e-6)
 
@@ -250,38 +251,32 @@ def test_a_fingerprint_tells_runs_apart_that_begin_alike():
 
 
 def test_epochs_that_do_not_make_a_run_are_refused():
-    first, second = (design("independent", workload) for workload in of_run(4, 2))
-    RunFactorization((first, second))
-    with pytest.raises(SettingError, match="epoch 1 counts LaterRounds"):
-        RunFactorization((second, second))
-    with pytest.raises(SettingError, match="all epochs of a run must have the same"):
-        RunFactorization((first, design("binary_tree", second.workload)))
+    first, second = (design("independent", workload) for workload in of_run(4, 2, 0.9))
+    for other in (
+        design("binary_tree", second.workload),
+        design("independent", momentum(5, 0.9)),
+        design("independent", momentum(4, 0.5)),
+    ):
+        with pytest.raises(SettingError, match="all epochs of a run must have the same"):
+            as_run((first, other))
     with pytest.raises(SettingError, match="number of epochs is 0"):
-        RunFactorization(())
-    for epochs in (1, 3):
-        with pytest.raises(SettingError, match=f"{epochs} workloads for 2 epochs"):
-            costed_on((first, second), of_run(4, epochs))
+        as_run(())
     with pytest.raises(SettingError, match="honaker_full takes at most 2048"):
         design_run("honaker_full", of_run(4096, 2))
 
 
-def test_later_rounds_of_other_rates_or_another_momentum_are_refused():
-    """Their number alone says too little: the epochs would be costed on a run that is none."""
+def test_epochs_are_costed_with_the_later_rounds_that_they_have_in_the_run():
+    """Whatever their workloads say: costed on other later rounds they would state too small an error."""
     eta = rates("cooldown", 24)
-    run = design_run("independent", of_run(8, 3, 0.9, eta)).epochs
-    assert RunFactorization(run).root_loss > 0
-    other_rates = design_run("independent", of_run(8, 3, 0.9, tuple(2 * rate for rate in eta))).epochs
-    with pytest.raises(SettingError, match=r"epoch 1 counts LaterRounds.*of_run"):
-        RunFactorization((*run[:2], other_rates[2]))
-    swapped = replace(run[0], workload=replace(run[0].workload, later=other_rates[0].workload.later))
-    with pytest.raises(SettingError, match=r"epoch 1 counts LaterRounds.*of_run"):
-        RunFactorization((swapped, *run[1:]))
-    off = replace(run[1].workload.later, determinant=1.000001 * run[1].workload.later.determinant)
-    with pytest.raises(SettingError, match=r"epoch 2 counts LaterRounds.*of_run"):
-        RunFactorization((run[0], replace(run[1], workload=replace(run[1].workload, later=off)), run[2]))
-    other_momentum = replace(run[2], workload=replace(run[2].workload, momentum=0.5))
-    with pytest.raises(SettingError, match=r"epoch 3 has .* momentum 0\.5, the first .* momentum 0\.9"):
-        RunFactorization((*run[:2], other_momentum))
+    run = design_run("independent", of_run(8, 3, 0.9, eta))
+    alone = (replace(epoch, workload=replace(epoch.workload, later=NONE)) for epoch in run.epochs)
+    again = as_run(tuple(alone))
+    assert again.workloads == run.workloads
+    np.testing.assert_allclose(again.per_round_error, dense_errors(run, eta), rtol=1e-9)
+    swapped = as_run(run.epochs[::-1])
+    np.testing.assert_allclose(
+        swapped.per_round_error, dense_errors(swapped, (*eta[16:], *eta[8:16], *eta[:8]))
+    )
 
 
 def test_the_time_of_a_run_counts_the_solver_once(monkeypatch):
@@ -346,19 +341,9 @@ def test_no_design_that_counts_other_later_rounds_leaves_less_in_the_added_round
     added = slice(2 * known.rounds, None)
     total = np.square(best.per_round_error[added]).sum()
     for other in (longer.epochs[: known.epochs], alone):
-        worse = (*best.epochs[:2], *other)
-        cost = np.square(costed_on(worse, best.workloads).per_round_error[added]).sum()
+        own = best.workloads[2:]
+        worse = (*best.epochs[:2], *(epoch.costed_on(of) for epoch, of in zip(other, own, strict=True)))
+        cost = np.square(as_run(worse).per_round_error[added]).sum()
         assert cost > total * (1 + 1e-4)
     lower = run_lower_bound(known.workloads) ** 2
     assert total >= lower
-
-
-def test_parts_that_cannot_follow_each_other_are_refused():
-    first = design_run("optimal", of_run(5, 2, 0.9))
-    for other, says in (
-        (design_run("optimal", of_run(4, 1, 0.9)), "4 rounds"),
-        (design_run("independent", of_run(5, 1, 0.9)), "independent"),
-        (design_run("optimal", of_run(5, 1, 0.5)), "momentum"),
-    ):
-        with pytest.raises(SettingError, match=says):
-            followed_by(first, 2, other)
