@@ -90,6 +90,19 @@ def test_every_stream_keeps_the_promises_of_a_stream(family, kind, rounds):
         stream.init(0)
 
 
+@every_family
+def test_a_mean_depends_on_earlier_fresh_rows_only(family):
+    stream = designed(family, "momentum", 7).stream
+    fresh = np.random.default_rng(0).standard_normal((7, 3))
+    changed = fresh.copy()
+    changed[4:] += 1
+    own = np.array([[stream.own(step)] for step in range(7)])
+    one, other = (feed(stream, rows) - own * rows for rows in (fresh, changed))
+    np.testing.assert_array_equal(one[:4], other[:4])
+    np.testing.assert_allclose(one[4], other[4], atol=1e-12)
+    assert (abs(one[5] - other[5]) > 1e-6).any() == (family != "independent")
+
+
 class Late(ToeplitzStream):
     """Adds the row of the step before twice."""
 
