@@ -34,31 +34,16 @@ PUBLIC = {
 HEAVY = ("torch", "scipy", "flwr", "sklearn", "dp_accounting", "numpy", "cryptography", "importlib.metadata")
 
 
-def run(program):
-    return subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-
-
 @pytest.mark.parametrize("package", PUBLIC)
-def test_the_public_names_are_those_written_here(package):
-    assert sorted(importlib.import_module(package).__all__) == sorted(PUBLIC[package].split())
-
-
-@pytest.mark.parametrize("package", PUBLIC)
-def test_every_public_name_is_there_and_listed(package):
+def test_the_public_names_are_those_written_here_and_each_is_there(package):
     face = importlib.import_module(package)
-    for name in face.__all__:
-        assert getattr(face, name) is not None, name
-        assert name in dir(face)
+    assert sorted(face.__all__) == sorted(PUBLIC[package].split())
+    assert set(face.__all__) <= set(dir(face))
+    assert all(getattr(face, name) is not None for name in face.__all__)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nonsense'"):
         _ = face.nonsense
-
-
-def test_no_public_name_is_also_a_module_which_would_hide_it():
-    for package in PUBLIC:
-        modules = {path.stem for path in (ROOT / package).iterdir()}
-        assert not modules & set(importlib.import_module(package).__all__), package
+    # A module of the same name would hide it.
+    assert not {path.stem for path in (ROOT / package).iterdir()} & set(face.__all__)
 
 
 def test_the_public_names_of_the_audit_are_those_written_here():
@@ -70,18 +55,21 @@ def test_the_public_names_of_the_audit_are_those_written_here():
     assert all(getattr(face, name).__doc__ for name in face.__all__)
 
 
-def test_importing_a_package_imports_nothing_heavy():
-    loaded = run(f"import sys, fedmf, server, client; print([n for n in {HEAVY} if n in sys.modules])")
-    assert loaded.strip() == "[]"
-
-
-def test_a_node_knows_its_data_and_the_rules_of_the_run_without_torch_or_scipy():
-    program = (
-        "import sys; from client import Dataset, Examples, TrainingSettings; from client.data import load; "
-        "from fedmf import ClientPlan, PublicSeed, make_bounds, make_client_plan; "
-        "print([n for n in ('torch', 'scipy', 'flwr', 'sklearn', 'h5py', 'pyarrow', 'PIL') if n in sys.modules])"
-    )
-    assert run(program).strip() == "[]"
+@pytest.mark.parametrize(
+    ("program", "kept_out"),
+    [
+        ("import fedmf, server, client", HEAVY),
+        (
+            "from client import Dataset, Examples, TrainingSettings; from client.data import load; "
+            "from fedmf import ClientPlan, PublicSeed, make_bounds, make_client_plan",
+            ("torch", "scipy", "flwr", "sklearn", "h5py", "pyarrow", "PIL"),
+        ),
+    ],
+)
+def test_packages_and_what_a_node_knows_of_data_and_run_import_nothing_heavy(program, kept_out):
+    shown = f"{program}; import sys; print([name for name in {kept_out} if name in sys.modules])"
+    command = [sys.executable, "-c", shown]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_a_checkout_that_is_not_installed_has_a_version_too(monkeypatch):

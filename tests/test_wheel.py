@@ -42,19 +42,9 @@ def build(folder: Path) -> Path:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    git = (
-        "git",
-        "-C",
-        source,
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@example.org",
-        "-c",
-        "commit.gpgsign=false",
-    )
-    for arguments in (("init", "--quiet"), ("add", "pyproject.toml"), ("commit", "--quiet", "--message=one")):
-        command(*git, *arguments, cwd=folder)
+    for arguments in ("init --quiet", "add pyproject.toml", "commit --quiet --message=one"):
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        command("git", *author, *arguments.split(), cwd=source)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-index")
     # As `python -m build` does: the wheel of the packed sources, which lie in no repository.
     command(sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", folder / "packed", cwd=source)
@@ -89,34 +79,23 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return scripts
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a user's folder with packages of the same names as ours."""
-    for name in ("experiments", "server", "client", "fedmf", "conf"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('a package of the user')")
-    return tmp_path
-
-
 @pytest.mark.slow
 def test_the_wheel_holds_every_module_and_every_setting(wheel: Path) -> None:
     packaged = set(zipfile.ZipFile(wheel).namelist())
-    for name, pattern in [
-        *((package, "*.py") for package in PACKAGES),
-        ("conf", "*.yaml"),
-    ]:
-        files = {str(file.relative_to(ROOT)) for file in (ROOT / name).rglob(pattern)}
-        files = {file for file in files if not file.startswith(NOT_PACKAGED)}
-        assert files
-        assert not files - packaged
+    modules = {file for package in PACKAGES for file in (ROOT / package).rglob("*.py")}
+    files = {str(file.relative_to(ROOT)) for file in modules | set((ROOT / "conf").rglob("*.yaml"))}
+    assert {file for file in files if not file.startswith(NOT_PACKAGED)} <= packaged
     assert not any(name.startswith(NOT_PACKAGED) for name in packaged)
 
 
 @pytest.mark.slow
 def test_an_installed_wheel_works_in_a_folder_with_names_like_ours(
-    wheel: Path, installed: Path, folder: Path
+    wheel: Path, installed: Path, tmp_path: Path
 ) -> None:
-    fedmf = installed / "fedmf"
+    fedmf, folder = installed / "fedmf", tmp_path
+    for name in (*PACKAGES, "conf"):  # a user's packages of the same names
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("raise RuntimeError('a package of the user')")
     for package in PACKAGES:
         found = command(
             installed / "python", "-P", "-c", f"import {package}; print({package}.__file__)", cwd=folder

@@ -20,10 +20,7 @@ sys.path.insert(0, str(ROOT))  # the project is imported from the checkout that 
 from experiments.settings.reference import RUN, SETTINGS, Setting, reference
 
 PACKAGES = ("fedmf", "server", "client")
-DOOR = (
-    ROOT / "experiments/session/python_api.py",
-    ROOT / "experiments/session/python_api.py",
-)  # `from experiments import run`
+DOOR = (ROOT / "experiments/session/python_api.py",)  # `from experiments import run`
 FROM_ROOT = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
@@ -166,8 +163,11 @@ def module_page(module: Path) -> str:
     name = dotted(module)
     if not module.is_dir():
         return f"# {name}\n\n::: {name}\n"
-    # Public names have their places on their modules' pages: here they are only listed.
-    page = f"# {name}\n\n::: {name}\n    options:\n      members: false\n"
+    # Public names have their places on their modules' pages: here they are only listed, but for those that are defined here.
+    page = f"# {name}\n\n::: {name}\n"
+    defined = [node.name for node in parsed(module).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    if all(one.startswith("_") for one in defined):
+        page += "    options:\n      members: false\n"
     if names := public_names(module):
         page += "\n## Public names\n\n" + ", ".join(f"[`{one}`][{path}]" for one, path in names) + "\n"
     return page + "\n## Modules\n\n" + table(public_children(module), start=module)

@@ -1,4 +1,4 @@
-"""Take the screenshots of the README: `PYTHONPATH=.:tests python docs/site_tools/screenshots.py`.
+"""Take the screenshots of the README: `PYTHONPATH=. python docs/site_tools/screenshots.py`.
 
 It trains the runs that they show, on digits in a few minutes, and opens their pages in the Chromium that CHROMIUM names or
 that is on PATH. Writes docs/assets/report.png and docs/assets/comparison.png, light, each below 150 kB.
@@ -8,13 +8,15 @@ import io
 import os
 import shutil
 import tempfile
+from itertools import product
 from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-import pages_of_runs
 from experiments import run
+from experiments.compare import CompareSettings, compare
+from experiments.settings.compose import compose
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 MOST_BYTES = 150_000
@@ -25,16 +27,15 @@ def main() -> None:
     """Train, open, take and write."""
     with tempfile.TemporaryDirectory() as folder:
         digits = run("population.epochs=8", f"run.directory={folder}/digits", seed=1)
-        sweep = pages_of_runs.comparison(
-            Path(folder) / "mechanisms",
-            mechanisms=("optimal", "independent", "binary_tree"),
-            epsilons=(2, 8, 32),
-            keeps=(0.1,),
-            seeds=(1, 2, 3),
-            more=("population.epochs=4", "population.rounds_per_epoch=null", "population.cohort_size=64"),
-        )
+        sweep = Path(folder) / "mechanisms"
+        for mechanism, epsilon, seed in product(
+            ("optimal", "independent", "binary_tree"), (2, 8, 32), (1, 2, 3)
+        ):
+            chosen = (f"mechanism={mechanism}", f"privacy.epsilon={epsilon}", "population.epochs=4")
+            run(*chosen, f"run.directory={sweep}/{mechanism}-{epsilon}-{seed}", seed=seed)
+        compare(compose("compare", [f"directory={sweep}", "output=json"], CompareSettings))
         take(digits.directory / "report.html", ASSETS / "report.png", height=680)
-        take(sweep, ASSETS / "comparison.png", height=1132)
+        take(sweep / "compare.html", ASSETS / "comparison.png", height=1132)
 
 
 def take(page: Path, file: Path, *, height: int) -> None:

@@ -1,102 +1,135 @@
-"""Every page in a headless browser: silent, complete in itself, nothing cut, readable with a screen reader."""
+"""The pages of runs and comparisons in a headless Chromium: complete in themselves, nothing cut, no fault that axe calls serious."""
 
-import io
+import os
+import shutil
+from contextlib import contextmanager
 
 import pytest
-from PIL import Image
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
 
-from pages_of_runs import LONG_NAME, LONG_UNIT, RUNS
-from seen import SCHEMES, WIDTHS, Opened
+import written_run
+from experiments.compare import CompareSettings, compare
+from experiments.pages.run_page import write_report
+from experiments.settings.compose import compose
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-PAGES = (*RUNS, "long_unit", "comparison", "long_comparison")
+WIDTHS, SCHEMES, HEIGHT = (390, 1280), ("light", "dark"), 844
+# The longest unit of privacy that a loader writes, and a name of a family and a metric without a break.
+LONG_UNIT = (
+    "one user cut into clients of at most 5 examples: the unit of privacy is the cut client, not the user, on the word of "
+    "the operator of the node that holds it"
+)
+LONG_NAME = "my_own_package.factorizations.experimental:banded_and_tuned_for_this_federation"
+# Elements that stick out of the window, except inside a container that scrolls; text that sticks out of its cell. Half a pixel
+# is rounding; a few more are the padding of a code word at a line's end.
+CUT = """() => {
+  const found = [], slack = 0.5, width = document.documentElement.clientWidth;
+  const name = (element) => `${element.tagName.toLowerCase()} ${(element.textContent || '').trim().slice(0, 60)}`;
+  const scrolls = (element) => {
+    for (let one = element; one && one !== document.body; one = one.parentElement)
+      if (['auto', 'scroll'].includes(getComputedStyle(one).overflowX)) return true;
+    return false;
+  };
+  if (document.documentElement.scrollWidth > width) found.push(`the page is ${document.documentElement.scrollWidth} wide`);
+  for (const element of document.querySelectorAll('body *')) {
+    if (element.closest('svg') && element.tagName !== 'svg') continue;
+    const box = element.getBoundingClientRect();
+    if (box.width && !scrolls(element) && (box.right > width + slack || box.left < -slack)) found.push(name(element));
+    if (['TD', 'TH', 'DD', 'DT', 'P', 'LI', 'H1', 'H2', 'FIGCAPTION'].includes(element.tagName) && element.scrollWidth > element.clientWidth + 4)
+      found.push(`text in ${name(element)}`);
+  }
+  return found;
+}"""
+FAULTY = (
+    "<!DOCTYPE html><html lang=en><head><title>t</title></head><body><main><h1>t</h1><p style='width:500px'>wide</p>"
+    "<script>console.log('hello')</script><img src='http://127.0.0.1:9/x.png'></main></body></html>"
+)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.fixture(scope="module")
+def chromium():
+    """A headless Chromium: the one that CHROMIUM names, else the first on PATH.
+
+    For a module, not the session: while it runs, no other test of this process could run an event loop.
+    """
+    program = shutil.which(os.environ.get("CHROMIUM") or "chromium")
+    if program is None:
+        pytest.skip("no Chromium, which is no Python package: install it, or name it with CHROMIUM")
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # it refuses root otherwise
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=program, args=[*flags, "--disable-dev-shm-usage", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(chromium, file, width, scheme):
+    """Open a page; yield it and the list of its console messages, errors and requests besides its own."""
+    context = chromium.new_context(viewport={"width": width, "height": HEIGHT}, color_scheme=scheme)
+    page, said = context.new_page(), []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: said.append(request.url))
+    page.goto(file.as_uri(), wait_until="load")
+    said.remove(file.as_uri())
+    yield page, [text for text in said if not text.startswith("data:")]
+    context.close()
+
+
+def faults(page):
+    """Return the rules of the serious and critical faults that axe finds."""
+    found = Axe().run(page).response["violations"]
+    return [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """{name: file} of the page of a run, of one of the longest words, and of a comparison of long names."""
+    folder = tmp_path_factory.mktemp("pages")
+    said = {"unit_of_privacy": LONG_UNIT, "mechanism": LONG_NAME}
+    write_report(written_run.write(folder / "run"))
+    write_report(
+        written_run.write(folder / "long", summary=said, privacy=said, mechanism={"family": LONG_NAME})
+    )
+    for number, name in enumerate((LONG_NAME, LONG_NAME.replace("banded", "plain"), "optimal")):
+        for seed in (1, 2):
+            config = {
+                "seed": seed,
+                "metrics": ["f1"],
+                "mechanism": {"name": name},
+                "optimizer": {"momentum": number},
+            }
+            written_run.write(folder / f"sweep/{number}-{seed}", config=config, summary={"f1": 0.5})
+    compare(compose("compare", [f"directory={folder / 'sweep'}", "output=json"], CompareSettings))
+    files = {"run": "run/report.html", "long": "long/report.html", "comparison": "sweep/compare.html"}
+    return {name: folder / file for name, file in files.items()}
+
+
+@pytest.mark.parametrize("name", ["run", "long", "comparison"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_page_says_and_asks_nothing_cuts_nothing_and_has_no_serious_fault(
-    chromium, pages, name, width, scheme
-):
-    with Opened(chromium, pages[name], width, scheme) as opened:
-        assert opened.messages == []
-        assert opened.requests == []
-        assert opened.cut() == []
-        assert opened.out_of_sight() == []
-        assert opened.faults() == []
+def test_a_page_asks_nothing_cuts_nothing_and_has_no_serious_fault(chromium, pages, name, width, scheme):
+    with opened(chromium, pages[name], width, scheme) as (page, said):
+        assert (said, page.evaluate(CUT), faults(page)) == ([], [], [])
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_summary_keeps_its_values_and_sources_beside_a_long_unit(chromium, pages, width):
-    with Opened(chromium, pages["long_unit"], width, "light") as opened:
-        row = opened.page.locator("table.sourced tr", has_text="summary.json: unit_of_privacy").first
-        what, value, source = (cell.bounding_box() for cell in row.locator("td").all())
-        assert row.locator("td").nth(1).inner_text() == LONG_UNIT
-        table = opened.box("table.sourced")
-        for box in (what, value, source):
-            assert box["width"] >= 0.2 * table["width"]
-            assert table["x"] - 1 <= box["x"]
-            assert box["x"] + box["width"] <= table["x"] + table["width"] + 1
-        # "from" is read in one line: two at most
-        assert source["height"] <= (30 if width == 390 else row.bounding_box()["height"])
-        assert row.locator("td").nth(2).evaluate(
-            "cell => { const range = document.createRange(); range.selectNodeContents(cell); "
-            "return range.getClientRects().length }"
-        ) <= 2  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["private", "cut_users"])
-def test_the_first_screen_holds_result_and_accuracy_and_where_there_is_room_epsilon(chromium, pages, name):
-    with Opened(chromium, pages[name], 1280, "light", height=800) as opened:
-        figures = opened.page.locator(".key .value").all()
-        assert len(figures) == 3
-        for box in (
-            *(figure.bounding_box() for figure in figures),
-            opened.box("img[aria-describedby=accuracy_by_round-caption]"),
-            opened.box("img[aria-describedby=epsilon_by_round-caption]"),
-        ):
-            assert box["y"] + box["height"] <= 800
-        assert "at delta" in opened.page.locator(".key").inner_text()
-    with Opened(chromium, pages[name], 390, "light") as opened:
-        assert opened.box("img[aria-describedby=accuracy_by_round-caption]")["y"] < 844
-
-
-@pytest.mark.parametrize("width", [390, 768])
-def test_a_narrow_comparison_names_every_value_of_a_row(chromium, pages, width):
-    with Opened(chromium, pages["long_comparison"], width, "light") as opened:
-        row = opened.page.locator("table.plain tbody tr").first
-        names = [
-            cell.evaluate("cell => getComputedStyle(cell, '::before').content.slice(1, -1)")
-            for cell in row.locator("td").all()
-        ]
-        assert {"mechanism", "accuracy", "epsilon spent", "compression", "values sent"} <= set(names)
+def test_a_narrow_comparison_names_every_value_of_a_row(chromium, pages):
+    with opened(chromium, pages["comparison"], 390, "light") as (page, _):
+        row = page.locator("table.plain tbody tr").first
+        name = "cell => getComputedStyle(cell, '::before').content.slice(1, -1)"
+        names = {cell.evaluate(name) for cell in row.locator("td").all()}
+        assert {"mechanism", "accuracy", "epsilon spent", "compression", "values sent"} <= names
         assert LONG_NAME in row.inner_text()
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_plot_is_drawn_dark_on_light_whatever_the_scheme_of_the_page(chromium, pages, scheme):
-    with Opened(chromium, pages["private"], 1280, scheme) as opened:
-        for plot in opened.page.locator("figure img").all():
-            picture = Image.open(io.BytesIO(plot.screenshot())).convert("L")
-            low, high = picture.getextrema()
-            assert low < 40  # the text
-            assert high == 255
-            assert picture.getpixel((picture.width // 2, 2)) == 255
-
-
-def test_paper_is_light_whatever_the_screen_is(chromium, pages):
-    with Opened(chromium, pages["private"], 768, "dark") as opened:
-        opened.page.emulate_media(media="print", color_scheme="dark")
-        assert (
-            opened.page.evaluate("() => getComputedStyle(document.body).backgroundColor")
-            == "rgb(255, 255, 255)"
-        )
-
-
-def test_what_scrolls_can_be_scrolled_from_the_keyboard(chromium, pages):
-    with Opened(chromium, pages["private"], 200, "light") as opened:
-        region = opened.page.locator("pre").first
-        assert region.evaluate("box => box.scrollWidth > box.clientWidth")
-        region.focus()
-        assert region.evaluate("box => document.activeElement === box")
+def test_each_fault_is_seen_on_a_page_that_has_it(chromium, tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text(FAULTY)
+    with opened(chromium, file, 390, "light") as (page, said):
+        assert {"hello", "http://127.0.0.1:9/x.png"} <= set(said)
+        assert page.evaluate(CUT)
+        assert faults(page) == ["image-alt"]

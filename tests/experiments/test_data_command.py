@@ -181,17 +181,6 @@ def test_what_a_source_is_is_seen_in_it_whatever_it_is_called(tmp_path: Path, fo
     assert import_data(str(path.rename(path.with_name("own"))), tmp_path / "out", print) == given["name"]
 
 
-def test_a_user_without_examples_does_not_decide_what_leafs_files_are(tmp_path: Path) -> None:
-    path = small_files.leaf(tmp_path / "plays", "shakespeare")
-    file = next((path / "train").glob("*.json"))
-    held = json.loads(file.read_text())["user_data"]
-    file.write_text(json.dumps({"user_data": {"0": {"x": None, "y": None}, **held}}))
-    assert import_data(str(path), tmp_path / "out", print) == "shakespeare"
-    file.write_text(json.dumps({"user_data": {}}))
-    with pytest.raises(DataError, match="holds no examples in its split train"):
-        imported(path, tmp_path / "other")
-
-
 @pytest.mark.parametrize("kind", PACKERS)
 def test_a_packed_file_is_imported_and_nothing_of_it_is_left(tmp_path: Path, kind: str) -> None:
     given = small_files.settings("shakespeare_sqlite", tmp_path)

@@ -17,8 +17,8 @@ from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.run_files.reader import read_config
 from experiments.settings.compose import compose
 from experiments.settings.recorded import restored
-from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
-from runs import composed, in_directory, refused, run, simulate, summary
+from fedmf.errors import DataError, FedmfError, SettingError
+from runs import composed, refused, run, simulate, summary
 
 TINY = ("model.embedding=2", "model.hidden=2", "population.rounds_per_epoch=1", "population.epochs=1")
 SMALL = ("population.cohort_size=2", *TINY[2:], "privacy.delta=1e-2")
@@ -187,12 +187,6 @@ def test_a_held_out_client_is_never_asked(tmp_path, read, use, asked):
     assert found["clients"] == len(asked)
     assert found["rounds_per_epoch"] == len(asked) // 5
     assert read == asked
-
-
-def test_a_run_goes_on_only_with_the_same_clients_held_out(tmp_path):
-    simulate(in_directory(tmp_path / "run", *SMALL_HELD, "dataset.held_out=0.2"))
-    with pytest.raises(RunDirectoryError, match=r"dataset\.held_out is 0\.1, and the run has 0\.2"):
-        simulate(in_directory(tmp_path / "run", *SMALL_HELD, "dataset.held_out=0.1", "run.resume=true"))
 
 
 @pytest.mark.parametrize(

@@ -40,18 +40,6 @@ def rows(run):
     return lambda *arguments: {row["family"]: row for row in json.loads(run(*arguments, "output=json")[1])}
 
 
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    """The name of a module with two custom families that are called the same."""
-    (tmp_path / "own_of_mechanisms.py").write_text(
-        "import numpy as np\nfrom fedmf.mechanisms import strategy_family\n"
-        "FAMILY = strategy_family('mine', lambda workload: np.eye(workload.rounds))\n"
-        "OTHER = strategy_family('mine', lambda workload: 2 * np.eye(workload.rounds))\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    return "own_of_mechanisms"
-
-
 def test_json_lists_every_family_with_the_contracts_keys(rows):
     table = rows("rounds=16")
     assert list(table) == list(FAMILIES)
@@ -89,24 +77,3 @@ def test_every_family_costs_what_its_exported_stream_does_to_the_dense_run(rows,
         assert row["root_loss"] == pytest.approx(np.sqrt(squares.sum()), rel=1e-9), name
         assert row["rms_error"] == pytest.approx(np.sqrt(squares.mean()), rel=1e-9), name
         assert row["max_error"] == pytest.approx(np.sqrt(squares.max()), rel=1e-9), name
-
-
-MISTAKES = (
-    ("rounds=0", "rounds is 0"),
-    (
-        "rounds=8 families=[own_of_mechanisms:FAMILY,own_of_mechanisms:OTHER]",
-        "families are called mine, mine",
-    ),
-    ("rounds=8 buffers=4 families=[binary_tree]", "binary_tree has no setting buffers"),
-    ("epochs=2 workload=run rounds=513 families=[optimal_dense]", "at most 512 rounds"),
-    ("rounds=2048 epochs=5 export=/nowhere", "rounds is 2048 and epochs 5"),
-    (f"rounds=8 export={__file__}", "is a file"),
-)
-
-
-@pytest.mark.usefixtures("own")
-def test_mistakes_exit_2_with_a_sentence(run):
-    for arguments, message in MISTAKES:
-        code, out, err = run(*arguments.split())
-        assert (code, out, err[:7]) == (2, "", "error: ")
-        assert message in err

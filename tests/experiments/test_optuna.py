@@ -68,9 +68,8 @@ def test_a_run_that_diverges_or_has_no_value_is_a_failed_trial_that_is_not_chose
 
 @pytest.mark.slow
 def test_a_sweep_that_could_learn_nothing_ends_before_its_first_run(tmp_path):
-    for asked, says in (("null", "is null"), ("accuracy", "is minimize; it must be maximize for accuracy")):
-        rate = "optimizer.learning_rate=interval(0.1,1)"
-        refused = command(*SEEDED, *SMALL, rate, f"run.optimized_metric={asked}", cwd=tmp_path)
-        assert refused.returncode == 2, refused.stderr
-        assert says in refused.stderr.splitlines()[-1]
-        assert not summaries(tmp_path / "sweep")
+    rate = "optimizer.learning_rate=interval(0.1,1)"
+    refused = command(*SEEDED, *SMALL, rate, "run.optimized_metric=accuracy", cwd=tmp_path)
+    assert refused.returncode == 2, refused.stderr
+    assert "is minimize; it must be maximize for accuracy" in refused.stderr.splitlines()[-1]
+    assert not summaries(tmp_path / "sweep")

@@ -15,41 +15,12 @@ import pytest
 
 import experiments
 import runs
-from experiments import deploy_demo
 from experiments.cli.command import guard, run
 from experiments.cli.console import PACKAGE, ending_quietly
 from experiments.session.resume import run_settings
 from experiments.settings.jobs import run_jobs
 from experiments.settings.reference import SETTINGS
 from experiments.simulate import job
-
-
-def run_demo(*arguments: str) -> None:
-    run(deploy_demo.deploy_demo, "deploy_demo", deploy_demo.DeployDemoSettings, argv=list(arguments))
-
-
-@pytest.mark.parametrize(
-    ("argument", "said"),
-    [
-        ("overrides=population.epochs=zero", "overrides=population.epochs=zero is not understood"),
-        ('overrides="population.cohort_size=9999"', "at most 1437"),
-        ('overrides="run.reproducible=true"', "real clients are refused"),
-        ('overrides="a\'b"', "whose quotes are not closed"),
-        (f"directory={__file__}/r", "is a file"),
-        ("directory=/proc/x", "/proc/x cannot be used: No such file or directory."),
-    ],
-)
-def test_mistakes_of_a_demo_are_said_in_one_sentence_before_anything_is_started(
-    argument: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("subprocess.Popen", None)
-    monkeypatch.setattr("os.fork", None)
-    with pytest.raises(SystemExit) as end:
-        run_demo(argument)
-    printed = capsys.readouterr()
-    assert (end.value.code, printed.out, printed.err.count("\n")) == (2, "", 1)
-    assert printed.err.startswith("error: ")
-    assert said in printed.err
 
 
 @pytest.mark.parametrize("defect", [ValueError("a number"), OSError("no file in sight")])
@@ -59,13 +30,6 @@ def test_a_defect_of_our_own_is_not_dressed_up_as_a_mistake(defect: Exception) -
 
     with pytest.raises(type(defect), match=str(defect)):
         guard(fail)
-
-
-def test_a_command_has_help_that_names_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        run_demo("--help")
-    assert end.value.code == 0
-    assert "Settings, given as key=value" in capsys.readouterr().out
 
 
 LINES = [
@@ -112,8 +76,13 @@ def test_a_mistake_is_answered_with_what_was_meant_and_exits_2(
     assert "-m" in line or not [file for file in tmp_path.rglob("*") if not file.is_dir()]
 
 
-def test_the_table_tries_every_command() -> None:
+def test_the_table_tries_every_command_and_each_has_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert {line.split()[0] for line, _ in LINES} == set(SETTINGS)
+    for name in set(SETTINGS) - {"simulate"}:
+        assert exit_code(name, ["--help"], monkeypatch) == 0
+        assert "Settings, given as key=value" in capsys.readouterr().out
 
 
 START = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); from experiments.cli.console import main; main()"

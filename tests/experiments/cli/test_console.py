@@ -91,14 +91,6 @@ def test_help_version_and_mistakes_without_starting_a_command(
 
 
 @pytest.mark.long
-def test_folders_of_the_users_do_not_hide_our_packages(fedmf: Console) -> None:
-    out, _ = fedmf("plan", "clients=100", "dimension=10", "cohort_size=10", "epsilon=1", "output=json")
-    assert '"epsilon": ' in out
-    _, error = fedmf("plan", "--bogus", expected=2)
-    assert error.startswith("error: --bogus is no option")
-
-
-@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "at_least"),

@@ -7,13 +7,9 @@ import pytest
 from rich.console import Console
 
 import runs
-import written_run
 from experiments.cli.result import show, statement_lines
-from experiments.compare import CompareSettings, compare
 from experiments.pages.run_page import run_page
-from experiments.plan import PlanSettings, plan
 from experiments.run_files.reader import read_run
-from experiments.settings.compose import compose
 
 SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
          "population.epochs=1", "population.rounds_per_epoch=2")  # fmt: skip
@@ -97,20 +93,4 @@ def test_statement_page_and_terminal_say_the_same_rounded_up(spent, capsys):
     assert said_in(" ".join(statement_lines(run))) == BOTH
     capsys.readouterr()
     show("text", run)
-    assert said_in(capsys.readouterr().out) == BOTH
-
-
-def test_a_comparison_and_a_plan_say_the_same(tmp_path, capsys):
-    for epsilon in (SPENT, 8.0):
-        written_run.write(
-            tmp_path / f"run at {epsilon:.0f}",
-            config={"privacy": {"epsilon": epsilon, "delta": DELTA}},
-            summary={"epsilon": epsilon, "delta": DELTA},
-            privacy={"delta": DELTA},
-        )
-    compare(compose("compare", [f"directory={tmp_path}"], CompareSettings))
-    assert said_in(capsys.readouterr().out) == BOTH
-    assert said_in(re.sub(r"data:image[^\"]*", "", (tmp_path / "compare.html").read_text())) == BOTH
-    figures = ["epochs=2", TARGET.removeprefix("privacy."), f"delta={DELTA}"]
-    plan(compose("plan", figures, PlanSettings))
     assert said_in(capsys.readouterr().out) == BOTH

@@ -3,11 +3,9 @@
 import sys
 from concurrent.futures import BrokenExecutor, Future
 
-import flwr
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.supercore.task_identity import TaskIdentity
 
 from client.app import pack, part_of, unpack
 from experiments.engines import processes
@@ -177,15 +175,6 @@ def tasks(*names):
 
 def named(replies):
     return sorted("error" if r.has_error() else r.content.config_records["name"]["name"] for r in replies)
-
-
-def test_private_parts_of_flower_are_those_of_the_version_they_were_checked_with():
-    """TaskIdentity and message ids: look at experiments/engines/grid.py before changing this number."""
-    assert flwr.__version__.startswith(("1.41.", "1.42."))
-    grid = LocalGrid(InProcessWorker(echo_app()))
-    assert (TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id) == (1, 1, 1)
-    (message,) = tasks("a")
-    assert grid.push_messages([message]) == [message.metadata.message_id]
 
 
 @pytest.mark.parametrize("name", ["raise", "exit"])

@@ -1,27 +1,37 @@
-"""Worker processes: what they are, share and hold, and the same bits as with one process."""
+"""Worker processes: what they are and share; those that die, cannot begin or lose their device: one client fails, no bit changes."""
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from flwr.app import Context, RecordDict
+from torch.utils._python_dispatch import _pop_mode
 
 import poison
 import runs
+from experiments.cli.command import guard
+from experiments.deployment import apps
 from experiments.engines import engine, processes
 from experiments.engines.engine import shared_tasks
-from experiments.engines.grid import Failure, InProcessWorker, LocalGrid
-from experiments.settings.experiment import build
+from experiments.engines.grid import Failure, InProcessWorker, LocalGrid, local_context, set_identity
+from experiments.engines.processes import in_another_process
+from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
-from poison import app_of, dying_app, pool_of
+from poison import app_of, app_that_dies, dying_app, lose_device, pool_of
 from runs import STATE, composed
-from tasks import joint, values_in
+from tasks import joint, untagged, values_in
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[3]
+NAMES = ("special", *"abcdefgh")
 # In a folder whose own packages have the names of ours; what is printed says what went wrong.
 PROGRAM = """
 import os, random, signal, sys
@@ -93,7 +103,7 @@ def with_another_model(message):
 
 
 def values(grid, *messages):
-    """[{client: bytes}] of the replies to each of `messages`; the first is handed out before the others are there."""
+    """Return {client: bytes} for each of `messages`; the first is handed out before the others are there."""
     awaited = [*grid.push_messages(messages[:1]), *grid.push_messages(messages[1:])]
     replies = {}
     while arrived := grid.pull_messages(awaited):
@@ -106,8 +116,8 @@ def values(grid, *messages):
 
 @pytest.fixture(scope="module")
 def here():
-    """What each client sends that plays in this process."""
-    (sent,) = values(LocalGrid(InProcessWorker(app_of(None))), joint(*"abcdefghij"))
+    """What each client sends that runs in this process."""
+    (sent,) = values(LocalGrid(InProcessWorker(app_of(None))), joint(*NAMES))
     return sent
 
 
@@ -117,12 +127,36 @@ def test_workers_reply_as_one_process_does_round_after_round_each_message_with_i
     with pool_of(app_of, None) as pool:
         grid = LocalGrid(pool)
         for _ in range(2):
-            first, second, third = values(grid, joint(*"abcd"), joint(*"efghi"), joint("j"))
+            first, second, third = values(grid, joint(*NAMES[:4]), joint(*NAMES[4:8]), joint(*NAMES[8:]))
             assert first | second | third == here
         # Tasks that come while others run leave these their model.
         first, second = values(grid, joint(*"abcde"), with_another_model(joint(*"ab")))
         assert first == {name: here[name] for name in "abcde"}
         assert second == other
+
+
+def app_with_deeds(folder):
+    """Return a ClientApp whose client "special" does what the files of `folder` say, one file each time that it runs."""
+    return app_of(partial(do_next, folder))
+
+
+def do_next(folder, model):
+    """Do what the first file says, which is then gone: end the fork server, or this process."""
+    for deed in sorted(folder.iterdir())[:1]:
+        what = deed.read_text()
+        deed.unlink()
+        if what == "end server":
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)  # the pool ends this process
+        os._exit(1)
+
+
+def assert_special_alone_fails(here, make, *arguments):
+    heard = []
+    with pool_of(make, *arguments) as pool:
+        (sent,) = values(LocalGrid(pool, heard.append), joint(*NAMES))
+    assert heard == [Failure("special", "its process died")]
+    assert sent == here | {"special": wire.NO_VALUES}
 
 
 @pytest.mark.parametrize(
@@ -131,11 +165,34 @@ def test_workers_reply_as_one_process_does_round_after_round_each_message_with_i
     ids=["process", "device"],
 )
 def test_a_client_that_ends_its_worker_takes_no_other_client_of_the_message_along(here, make):
-    heard = []
-    with pool_of(make) as pool:
-        (sent,) = values(LocalGrid(pool, heard.append), joint("special", *"abcdefghij"))
-    assert sent == here | {"special": wire.NO_VALUES}
-    assert heard == [Failure("special", "its process died")]
+    assert_special_alone_fails(here, make)
+
+
+@pytest.mark.slow
+def test_the_end_of_the_fork_server_costs_no_client_and_then_a_client_its_own(here, tmp_path):
+    for number, deed in enumerate(["end server", "end", "end", "end"]):
+        (tmp_path / str(number)).write_text(deed)
+    assert_special_alone_fails(here, app_with_deeds, tmp_path)
+
+
+KILLED = """
+import os, signal; from multiprocessing import forkserver
+from poison import app_of, pool_of
+with pool_of(app_of, None) as pool:
+    begun = [process.call(os.getpid).result() for process in pool._processes]
+    print(forkserver._forkserver._forkserver_pid, *begun, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_no_process_outlives_a_run_that_is_killed():
+    """Its pipe is at its end when each process that had it has ended."""
+    search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", KILLED]
+    run = subprocess.run(command, stdout=subprocess.PIPE, env=os.environ | search, timeout=60, check=False)
+    assert run.returncode == -signal.SIGKILL
+    assert len(run.stdout.split()) == 3
 
 
 # Two epochs, of which the second sends a scale with the model; few enough parameters for several clients a message.
@@ -176,23 +233,94 @@ def test_messages_hold_many_clients_unless_each_may_fail_on_its_own():
         assert shared_tasks(composed("population.cohort_size=20", *given), at_most) == shared
 
 
-def test_an_interrupt_while_workers_start_waits_for_their_fork_and_then_for_them(monkeypatch):
-    """What a starting process unpickles must not be freed before: it would print a traceback into a command that has ended."""
-    done = []
+SMALL = (
+    *("model=custom", "population.cohort_size=10", "population.rounds_per_epoch=1", "mechanism=independent"),
+    *("population.epochs=2", "run.reproducible=true", "output=json"),
+)
+NET = "model.name=poison:RoomlessNet"
 
-    class Executor:
-        def __init__(self, *given):
-            done.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
-        def submit(self, *given):
-            raise KeyboardInterrupt
+def has_released_nothing(run):
+    """Say whether no round of `run` was released: no metrics, no statement and no model."""
+    metrics = run / "metrics.jsonl"
+    return (not metrics.exists() or not metrics.read_text()) and not any(
+        (run / name).exists() for name in ("privacy.json", "model.npz")
+    )
 
-        def shutdown(self, **given):
-            done.append("ended")
 
-    monkeypatch.setattr(processes, "ProcessPoolExecutor", Executor)
-    settings = composed("engine.workers=2")
-    with pytest.raises(KeyboardInterrupt), engine.engine_worker(settings, build(settings)):
-        pytest.fail("it began")
-    assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= done[0]
-    assert done[1:] == ["ended"]
+def test_where_no_worker_has_room_for_the_model_nothing_is_released_and_the_run_goes_on_later(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(processes, "PAUSE", 0.1)
+    monkeypatch.setenv(poison.FULL, str(tmp_path / "full"))
+    (tmp_path / "full").touch()
+    run, two = tmp_path / "run", (*SMALL, NET, "engine.workers=2")
+    assert guard(lambda: runs.run(run, *two)) == 1
+    said = capfd.readouterr().err
+    assert "error: no worker process can begin (OutOfMemoryError: CUDA out of memory." in said
+    assert "nothing of the round was released" in said
+    assert "zeros" not in said
+    assert has_released_nothing(run)
+    (tmp_path / "full").unlink()
+    straight = runs.run(tmp_path / "straight", *SMALL, NET)
+    resumed = runs.run(run, *two, "run.resume=true")
+    np.testing.assert_array_equal(runs.model(resumed), runs.model(straight))
+
+
+def test_where_the_runs_own_process_has_no_room_it_stops_before_the_first_round(tmp_path, monkeypatch):
+    """That there was room when it was rehearsed does not mean that there is now."""
+    made, rehearsed = [], engine.Experiment.make_trainer
+
+    def make(experiment):
+        made.append(experiment)
+        return poison.refuse_room() if len(made) > 1 else rehearsed(experiment)
+
+    monkeypatch.setattr(engine.Experiment, "make_trainer", make)
+    with pytest.raises(
+        RunStoppedError, match=r"trainer cannot be made \(OutOfMemoryError: CUDA out of memory"
+    ):
+        runs.run(tmp_path / "run", *SMALL, NET)
+    assert has_released_nothing(tmp_path / "run")
+
+
+@pytest.fixture
+def revive():
+    """A function that gives this process a device that works again, as it has after the test."""
+    set_identity()
+
+    def again():
+        while torch._C._len_torch_dispatch_stack():
+            _pop_mode()
+
+    yield again
+    again()
+
+
+def test_a_node_whose_device_is_lost_answers_for_all_its_other_clients(monkeypatch, revive):
+    monkeypatch.setattr(apps, "prepare", lambda: None)
+    node = "clients=6 dataset=custom dataset.name=poison:load public={shape:[2,2],classes:3}"
+    replies = []
+    for dies in (True, False):
+        model = f"model=custom model.name=poison:Net 'model.settings={{dies: {str(dies).lower()}}}'"
+        run = f"{model} client.device=cpu compression.keep_probability=1"
+        context = Context(1, 1, {"overrides": node}, RecordDict(), {"overrides": run})
+        message = joint(*(f"a:{number}" for number in range(6)))
+        reply = apps.client_app(message, context)
+        replies.append(untagged(reply))
+        revive()
+    assert replies[0] == replies[1]
+    silent = [not np.frombuffer(data, "f4").any() for data in replies[0]]
+    assert silent == [False, False, True, False, False, False]
+
+
+def test_a_client_that_ends_the_other_process_too_silences_no_other(revive):
+    def sent(app, *clients):
+        replied = untagged(app(joint(*clients), local_context()))
+        revive()
+        return dict(zip(clients, replied, strict=True))
+
+    alone = {client: sent(app_of(None), client)[client] for client in "123"}
+    app = app_of(lose_device, partial(in_another_process, app_that_dies))
+    silenced = sent(app, "1", "special", "2", "3", "special")
+    assert not np.frombuffer(silenced.pop("special"), "f4").any()
+    assert silenced == alone

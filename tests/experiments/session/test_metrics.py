@@ -16,7 +16,6 @@ from experiments.settings.compose import compose
 from experiments.settings.schema import SweepSettings
 from experiments.simulate import job
 from fedmf.errors import RunDirectoryError, SettingError
-from runs import cut
 
 pytestmark = pytest.mark.long
 
@@ -99,40 +98,25 @@ def test_no_metric_can_take_the_place_of_a_key_that_a_run_writes(tmp_path, capsy
     assert {key for key, value in config.items() if not isinstance(value, dict)} - {"metrics"} <= TAKEN
 
 
-@pytest.fixture(scope="module")
-def optimized(tmp_path_factory):
-    """A run whose f1 goes to a sweep: its directory and what its job returned."""
-    directory = tmp_path_factory.mktemp("optimized") / "r"
+def test_a_job_returns_the_last_value_of_the_optimized_metric_also_where_it_had_finished(tmp_path, capsys):
+    directory = tmp_path / "r"
     settings = runs.composed(*SMALL, "metrics=[f1]", "run.optimized_metric=f1", f"run.directory={directory}")
-    return settings, directory, job(settings, directory)
-
-
-def test_a_job_returns_the_last_value_of_the_optimized_metric_also_where_it_had_finished(optimized, capsys):
-    settings, directory, value = optimized
+    value = job(settings, directory)
     assert value == runs.summary(directory)["f1"] == runs.metrics(directory)[-1]["f1"]
     assert 0 < value < 1
-    privacy = json.loads((directory / "privacy.json").read_text())
-    assert "choosing settings by the f1 of several runs" in privacy["paragraph"]
-    before = (directory / "summary.json").read_text()
+    assert "choosing settings by the f1 of several runs" in (directory / "privacy.json").read_text()
     (directory / "summary.json").write_text(json.dumps(runs.summary(directory) | {"f1": 0.125}))
-    assert job(replace(settings, sweep=SweepSettings(resume=True)), directory) == 0.125
+    again = replace(settings, sweep=SweepSettings(resume=True))
+    assert job(again, directory) == 0.125
     assert "nothing was changed" in capsys.readouterr().err
     with pytest.raises(RunDirectoryError, match="another seed"):
-        job(replace(settings, seed=5, sweep=SweepSettings(resume=True)), directory)
-    (directory / "summary.json").write_text(before)
-
-
-SMALL_SCORES = (
-    *("population.cohort_size=20", "population.rounds_per_epoch=6", "population.epochs=1"),
-    *("run.reproducible=true", "run.evaluations=2"),
-)
-
-
-def due(rounds, evaluations):
-    return [number for number in range(1, rounds + 1) if is_scored(number, rounds, evaluations)]
+        job(replace(again, seed=5), directory)
 
 
 def test_a_run_is_scored_twenty_times_by_default_evenly_spread_and_after_its_last_round():
+    def due(rounds, evaluations):
+        return [number for number in range(1, rounds + 1) if is_scored(number, rounds, evaluations)]
+
     rounds = due(176, runs.composed().run.evaluations)
     assert (len(rounds), rounds[-1]) == (20, 176)
     assert set(np.diff([0, *rounds])) <= {8, 9}
@@ -140,51 +124,29 @@ def test_a_run_is_scored_twenty_times_by_default_evenly_spread_and_after_its_las
     assert due(176, 1) == [176]
 
 
-def test_a_resumed_run_scores_in_the_rounds_of_an_undisturbed_one_and_still_shows_the_last_score(
-    tmp_path, monkeypatch, capsys
-):
-    undisturbed, resumed = runs.run(tmp_path / "a", *SMALL_SCORES), cut(tmp_path / "b", *SMALL_SCORES)
-    monkeypatch.setattr("experiments.session.progress._PAUSE", -1.0)
-    capsys.readouterr()
-    runs.run(resumed, *SMALL_SCORES, "run.resume=true")
-    assert runs.metrics(resumed) == runs.metrics(undisturbed)
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("round ")]
-    assert [line.partition("(")[2].partition(")")[0] for line in lines] == ["round 3", "round 6"]
-
-
-def write(path, *, test_labels):
-    """Write 40 users' training examples, whose labels can be learnt, and 30 test examples of the labels given."""
-    rng = np.random.default_rng(0)
-    x = rng.random((70, 8)).astype("f4")
-    y = (x[:, 0] > 0.5).astype("i8")
-    y[40:] = test_labels(y[40:])
-    np.savez(path, x=x, y=y, user=np.arange(70), split=(np.arange(70) >= 40).astype("i8"))
-    return x, y
-
-
-def by_hand(directory, x, y):
-    """Accuracy and loss of a run's logistic model."""
-    with np.load(directory / "model.npz") as arrays:
-        logits = x.astype("f8") @ arrays["1.weight"].T + arrays["1.bias"]
-    logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    return float((logits.argmax(1) == y).mean()), float(-logits[np.arange(len(y)), y].mean())
-
-
 def test_the_scores_are_those_of_the_test_split_alone_and_the_last_that_of_the_last_model(tmp_path):
-    """Two files that differ in test labels alone: the models are the same, the scores opposite. A limit ends both early."""
-    scores = {}
-    for name, labels in {"true": lambda y: y, "inverted": lambda y: 1 - y}.items():
-        x, y = write(tmp_path / f"{name}.npz", test_labels=labels)
-        data = ("dataset=by_user_npz", f"dataset.path={tmp_path / name}.npz", "population.cohort_size=10")
-        limit = ("population.epochs=2", "privacy.epsilon=8", "privacy.max_epsilon=7", "privacy.delta=1e-3")
-        directory = runs.run(tmp_path / name, *data, *limit, "run.reproducible=true")
-        assert runs.summary(directory)["epochs"] == 1
-        accuracy, loss = by_hand(directory, x[40:], y[40:])
-        for shown in (runs.summary(directory), runs.metrics(directory)[-1]):
-            assert shown["accuracy"] == pytest.approx(accuracy, abs=1e-12)
-            assert shown["loss"] == pytest.approx(loss, rel=1e-5)
-        scores[name] = [row["accuracy"] for row in runs.metrics(directory)]
-        for others in (slice(0, 40), slice(0, 70)):
-            assert abs(by_hand(directory, x[others], y[others])[1] - loss) > 1e-3
-    assert len(scores["true"]) == 4
-    np.testing.assert_allclose(np.add(scores["true"], scores["inverted"]), 1)
+    """Two files that differ in test labels alone: the models are the same, the scores opposite."""
+    rng = np.random.default_rng(0)
+    x, is_test = rng.random((70, 8)).astype("f4"), np.arange(70) >= 40
+    y = (x[:, 0] > 0.5).astype("i8")
+    data = (
+        "dataset=by_user_npz",
+        "population.cohort_size=10",
+        "population.epochs=1",
+        "run.reproducible=true",
+    )
+    directories = []
+    for name, labels in {"true": y, "inverted": np.where(is_test, 1 - y, y)}.items():
+        np.savez(tmp_path / f"{name}.npz", x=x, y=labels, user=np.arange(70), split=is_test.astype("i8"))
+        directories.append(runs.run(tmp_path / name, *data, f"dataset.path={tmp_path / name}.npz"))
+    one, other = directories
+    np.testing.assert_array_equal(runs.model(one), runs.model(other))
+    accuracies = [[row["accuracy"] for row in runs.metrics(directory)] for directory in directories]
+    np.testing.assert_allclose(np.add(*accuracies), 1)
+    with np.load(one / "model.npz") as arrays:
+        logits = x.astype("f8") @ arrays["1.weight"].T + arrays["1.bias"]
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(70), y]
+    for shown in (runs.summary(one), runs.metrics(one)[-1]):
+        assert shown["accuracy"] == (logits.argmax(1) == y)[is_test].mean()
+        assert shown["loss"] == pytest.approx(losses[is_test].mean(), rel=1e-5)
+    assert abs(losses.mean() - losses[is_test].mean()) > 1e-3

@@ -17,7 +17,6 @@ from flwr.common.logger import FLOWER_LOGGER
 
 import runs
 import written_run
-from experiments import run as run_api
 from experiments.session.monitoring import GAUGES, HOST, MODULES, open_logger, open_watch
 from experiments.settings import log as json_log
 from fedmf.errors import SettingError
@@ -207,9 +206,3 @@ def test_every_line_of_a_run_with_workers_is_an_object_and_stdout_is_its_result(
     assert any(entry["message"].startswith("round 3/3") for entry in said)
     warned = [entry for entry in said if entry["logger"] == "changing"]
     assert {(entry["level"], entry["message"]) for entry in warned} == {("WARNING", "said by a worker")}
-
-
-@pytest.mark.long
-def test_the_python_api_writes_json_that_names_the_run(log, tmp_path):
-    run_api(*SMALL_LOG, "run.log=json", run={"directory": str(tmp_path / "mine")})
-    assert {entry.get("run") for entry in log()} == {"mine"}

@@ -1,6 +1,5 @@
 """Runs of a model that trains in part: a frozen backbone from a file, a head or adapters that are trained."""
 
-import json
 import shutil
 
 import numpy as np
@@ -9,9 +8,7 @@ import torch
 
 import runs
 from experiments import run
-from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.session.recorder import Recorder
-from experiments.settings.compose import compose
 from fedmf.updates.wire import ENVELOPE_BYTES
 from own_training import Probe, adapted
 from runs import behind_round
@@ -74,19 +71,6 @@ def test_only_what_trains_is_counted_sent_and_noised(probed):
     assert probed.metrics[0]["downlink_bytes"] == 10 * (4 * HEAD + ENVELOPE_BYTES)
     assert "file that model.start names count as public" in probed.statement
     assert summary["linf_over_l2"] == pytest.approx(np.sqrt(2 * np.log(256 * 10) / 256))
-
-
-def test_the_very_model_comes_back_and_scores_the_same(probed, backbone, capsys):
-    model = probed.__class__(probed.directory, trust_code=True).model()
-    stored = arrays(probed.directory / "model.npz")
-    assert all(np.array_equal(tensor.numpy(), stored[name]) for name, tensor in model.state_dict().items())
-    settings = compose(
-        "evaluate", [f"directory={probed.directory}", "trust_code=true", "output=json"], EvaluateSettings
-    )
-    evaluate(settings)
-    scored = json.loads(capsys.readouterr().out)
-    assert (scored["accuracy"], scored["loss"]) == (probed.accuracy, probed.loss)
-    assert scored["parameters"] == HEAD
 
 
 @pytest.mark.parametrize(("model", "part", "said"), [

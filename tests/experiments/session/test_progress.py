@@ -1,55 +1,34 @@
 """What a run says on stderr: its progress, its warnings beforehand, the clients that failed; and what no file says."""
 
-import io
 import os
 import re
 import shutil
 import sys
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 import own_models
-import runs
 from experiments.engines.grid import Failure
 from experiments.session.progress import FailureCount, View, standing
 from plans import small_plan
-from runs import contents, cut, metrics, run
+from runs import contents, metrics, run
 
 PLAN = small_plan(clients=12, cohort_size=3, rounds_per_epoch=4, epochs=5)
 
 
-def said(number=9, spent=(5.4712, 7.9996), scored=8, values=None, *, reproducible=False, plan=PLAN):
-    return standing(plan, number, spent, scored, values or {"accuracy": 0.928}, reproducible=reproducible)
+def said(spent=(5.4712, 7.9996), scored=8, values=None, *, reproducible=False, plan=PLAN):
+    return standing(plan, 9, spent, scored, values or {"accuracy": 0.928}, reproducible=reproducible)
 
 
-def test_a_line_names_the_last_score_and_its_round_and_further_metrics():
+def test_a_line_names_the_last_score_its_round_further_metrics_and_what_is_not_private():
     assert said() == "round 9/20 | epoch 3/5 | epsilon 5.472 of 8 | accuracy 92.8 % (round 8)"
     assert "accuracy" not in said(scored=None, values={"f1": None})
     values = {"accuracy": 0.5, "f1": 0.25, "top5": None}
     assert said(values=values).endswith("(round 8) | f1 0.25 | top5 –")
-
-
-def test_a_run_that_is_not_private_is_called_so():
     assert "NOT private" not in said(spent=(5.0, 19.99))
     for given in ({"spent": (5.0, 1e6)}, {"reproducible": True}, {"plan": small_plan(noise_multiplier=0)}):
         assert "NOT private" in said(**given)
-
-
-def test_a_terminal_of_80_columns_shows_the_whole_line_a_bar_and_the_time_left(monkeypatch):
-    terminal = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
-    monkeypatch.setattr("experiments.session.progress.Console", lambda stderr: terminal)
-    view = View(20, clock=iter(range(100)).__next__)
-    view.begin(0)
-    line = said(values={"accuracy": 0.928, "top5": 0.99})
-    for number in (7, 8, 9):
-        view.show(number, line)
-    terminal.print(view.display.get_renderable())
-    shown = terminal.file.getvalue()
-    assert [word for word in shown.split() if word in {*line.split()}] == line.split()
-    assert re.search(r"━+ +\d:\d\d:\d\d", shown)
 
 
 @pytest.mark.parametrize(("job", "rounds"), [("", ["88", "96", "100"]), ("job 3/12", ["88", "96"])])
@@ -69,22 +48,6 @@ def test_without_a_terminal_lines_keep_a_distance_and_the_time_left_is_that_of_t
     assert lines[0].endswith(
         ("0:00:08", "0:00:09")
     )  # 12 rounds; with all 88 as of this session, less than a second
-
-
-WASTEFUL = (
-    "dataset=synthetic", "dataset.clients=40", "dataset.features=6", "dataset.classes=3", "population.cohort_size=2",
-    "population.rounds_per_epoch=3", "population.epochs=2", "privacy.epsilon=null", "privacy.noise_multiplier=0.01",
-)  # fmt: skip
-COHORT = "warning: population.cohort_size is 2"
-
-
-@pytest.mark.long
-def test_it_is_said_again_while_nothing_was_released_and_not_afterwards(tmp_path, capsys):
-    counts = []
-    for session in (partial(cut, after=0), partial(cut, after=1), runs.run):
-        session(tmp_path / "r", "run.resume=true", *WASTEFUL)
-        counts.append(capsys.readouterr().err.count(COHORT))
-    assert counts == [1, 1, 0]
 
 
 OPTIONS = (

@@ -5,7 +5,6 @@ import json
 import platform
 import shutil
 import socket
-import subprocess
 import sys
 import time
 import tomllib
@@ -18,7 +17,7 @@ import pytest
 
 from experiments.run_files import provenance
 from experiments.run_files.directory import PROVENANCE
-from experiments.run_files.provenance import code_digest, own_code, software
+from experiments.run_files.provenance import code_digest, own_code
 from fedmf import compiling, plan as plans
 from fedmf.accounting import Ledger
 from fedmf.plan import Plan
@@ -199,23 +198,3 @@ def test_the_epsilon_that_is_shown_and_stated_is_that_of_the_ledger(tmp_path, mo
     assert [row["epsilon"] for row in metrics(tmp_path / "r")] == [first] * 3 + [both] * 3
     assert summary(tmp_path / "r")["epsilon"] == both == statement(tmp_path / "r")["epsilon"]
     assert "2 of 2 started epochs began otherwise than stated" in statement(tmp_path / "r")["paragraph"]
-
-
-def test_the_commit_is_that_of_the_checkout_and_nothing_where_there_is_none(tmp_path):
-    def git(*arguments):
-        name = ("-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
-        command = ["git", *name, "-C", tmp_path, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-    def noted(folder):
-        return [software(folder)[name] for name in ("git_commit", "git_modified")]
-
-    (tmp_path / "lib").mkdir()
-    git("init", "-q")
-    (tmp_path / "code").write_text("1")
-    git("add", "code")
-    git("commit", "-qm", "first")
-    assert noted(tmp_path) == [git("rev-parse", "HEAD"), False]
-    (tmp_path / "code").write_text("2")
-    assert noted(tmp_path) == [git("rev-parse", "HEAD"), True]
-    assert noted(tmp_path / "lib") == [None, None]  # inside a checkout of somebody else's

@@ -15,7 +15,6 @@ from checkpoints import forget_round
 from experiments.cli.command import guard
 from experiments.session.resume import run_settings
 from fedmf.errors import RunDirectoryError, SettingError
-from fedmf.mechanisms.families import optimal
 from fedmf.randomness import SecretKey
 from runs import (
     SMALL,
@@ -79,17 +78,6 @@ def test_resume_starts_where_there_is_nothing_and_changes_nothing_of_a_finished_
         assert "finished" in said.err
         assert '"accuracy"' in said.out  # output=json prints the document again
         assert contents(directory) == before
-
-
-def test_another_version_that_computes_other_tables_continues_with_those_of_the_epoch(
-    tmp_path, monkeypatch, caplog
-):
-    own = (*SMALL, "population.rounds_per_epoch=8", "population.epochs=1", "run.checkpoint_every=1")
-    whole, directory = run(tmp_path / "whole", *own), cut(tmp_path / "r", *own, after=3)
-    # As another version may do: it is content with fewer buffers.
-    monkeypatch.setattr(optimal, "EXCESS", 0.3)
-    assert_equal(run(directory, *own, RESUME), whole)
-    assert "epoch 1 continues with the tables that it began with" in caplog.text
 
 
 MINE = """

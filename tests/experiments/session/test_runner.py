@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -117,36 +115,3 @@ def test_nothing_global_is_left_behind(tmp_path):
     with pytest.raises(SettingError):
         run("seed=x")
     assert global_state() == before
-
-
-PROGRAM = f"""
-import hydra
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from experiments import run
-
-run(*{ONE!r}, run={{'directory': 'fresh'}})
-print(GlobalHydra.instance().is_initialized(), HydraConfig.initialized())
-print('config_schema.yaml' in ConfigStore.instance().repo)
-
-@hydra.main(config_path='.', config_name='conf', version_base='1.3')
-def main(config):
-    result = run(*{ONE!r}, run={{'directory': 'within'}})
-    print(config.mine, hydra.core.hydra_config.HydraConfig.get().job.name, result.metrics[-1]['round'])
-
-main()
-"""
-
-
-def test_a_fresh_process_has_no_hydra_after_a_run_and_it_works_inside_another_hydra_application(tmp_path):
-    (tmp_path / "conf.yaml").write_text("mine: 1\n")
-    (tmp_path / "app.py").write_text(PROGRAM)
-    path = {"PYTHONPATH": str(runs.CONF.parent), "PATH": "", **runs.STATE}
-    done = subprocess.run(
-        [sys.executable, "app.py"], cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[:2] == ["False False", "False"]
-    assert lines[-1:] == ["1 app 4"]  # after Hydra's own log
