@@ -1,6 +1,6 @@
 """Run a real deployment on this machine: `make deploy-demo`, or `python -m experiments.deploy_demo [key=value ...]`.
 
-Starts a SuperLink with TLS, node authentication and a database, and SuperNodes with keys of their own that hold the
+Starts a SuperLink with TLS, node authentication and a database, and three SuperNodes with keys of their own that hold the
 1437 digits clients between them, all on the loopback interface; submits the app; shows the server's log; ends with the
 same run directory and report as a simulation. At its end, or by Ctrl-C, or where its terminal is closed, what it started
 ends, and keys, certificates and the database are removed.
@@ -29,12 +29,12 @@ from experiments.run_files.directory import RunDirectory
 from experiments.run_files.reader import is_finished, read_run
 from experiments.settings.log import messages
 from experiments.settings.values import PRINTED, Output
-from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import RunStoppedError, SettingError
 from fedmf.setting import setting
 
 TWO_EPOCHS = "population.cohort_size=239 population.epochs=2 optimizer.learning_rate=2"
-_PAUSE = 0.2  # seconds between two looks at the log
+NODES = 3
+_PAUSE = 0.2  # seconds between two looks at the processes
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,9 @@ class DeployDemoSettings:
     """Keys of the command."""
 
     directory: str | None = setting(None, "folder of the run; null: runs/deploy-demo_DATE_TIME")
-    nodes: int = setting(3, "SuperNodes; they share the 1437 digits clients")
     overrides: str = setting(
         "", "settings of the run, those of simulate, in one text; empty: two epochs of six rounds"
     )
-    timeout: float = setting(3600.0, "seconds until the demo gives up")
     output: Output = setting("text", PRINTED)
 
 
@@ -58,12 +56,6 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
             "make deploy-demo."
         )
     clients = len(digits.load().clients)
-    check_at_least("nodes", settings.nodes, 1)
-    if settings.nodes > clients:
-        raise SettingError(
-            f"nodes is {settings.nodes}; each holds one client at least, and there are {clients}."
-        )
-    check_positive("timeout", settings.timeout)
     default = datetime.now().strftime("runs/deploy-demo_%Y-%m-%d_%H-%M-%S")
     directory = RunDirectory(Path(settings.directory or default).resolve())
     directory.refuse_if_used()
@@ -72,21 +64,18 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
         run_settings(overrides)
     )  # a mistake in the overrides is an error before anything is started
     directory.path.mkdir(parents=True, exist_ok=True)
-    try:
-        with Loopback() as loopback:
-            messages.info(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
-            start(loopback, np.linspace(0, clients, settings.nodes + 1).astype(int).tolist())
-            train(loopback, overrides, settings.timeout)
-    except KeyboardInterrupt:
-        messages.info("interrupted: everything that was started has been stopped")
-        raise
+    with Loopback() as loopback:
+        messages.info(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
+        start(loopback, clients)
+        train(loopback, overrides)
     if not is_finished(directory.path):
         raise RunStoppedError("the run did not finish; its log above says why.")
     show(settings.output, read_run(directory.path))
 
 
-def start(loopback: Loopback, bounds: list[int]) -> None:
-    """Start the SuperLink and the nodes, each of which holds the clients between two of `bounds`."""
+def start(loopback: Loopback, clients: int) -> None:
+    """Start the SuperLink and the nodes, which share the clients."""
+    bounds = np.linspace(0, clients, NODES + 1).astype(int).tolist()
     loopback.start_superlink()
     messages.info(f"SuperLink listens on https://127.0.0.1:{loopback.port}")
     for number, (first, end) in enumerate(pairwise(bounds), start=1):
@@ -98,23 +87,14 @@ def start(loopback: Loopback, bounds: list[int]) -> None:
         messages.info(f"{node} registered with its own key; it holds {end - first} clients")
 
 
-def train(loopback: Loopback, overrides: str, timeout: float) -> None:
-    """Submit the app and show the server's log until the run ends. Raises `RunStoppedError` after the timeout."""
+def train(loopback: Loopback, overrides: str) -> None:
+    """Submit the app, whose server's log goes to stderr, and wait until the run ends."""
     overrides = f"population.nodes={loopback.nodes} {overrides}"
     messages.info(f"flwr run . loopback --stream -c 'overrides=\"{overrides}\"'")
-    process = loopback.submit(overrides)
-    deadline = time.monotonic() + timeout
-    with loopback.log("run").open("rb") as log:
-        while True:
-            has_ended = process.poll() is not None
-            sys.stderr.buffer.write(log.read())
-            sys.stderr.flush()
-            if has_ended:
-                return
-            loopback.refuse_ended()
-            if time.monotonic() > deadline:
-                raise RunStoppedError(f"the demo did not finish within timeout={timeout:g} seconds.")
-            time.sleep(_PAUSE)
+    process = loopback.submit(overrides, sys.stderr)
+    while process.poll() is None:
+        loopback.refuse_ended()
+        time.sleep(_PAUSE)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ A node reads no test set: `public` is what the server found in its own, and logs
 or hold fewer clients than declared, or one client's values cannot be trained on. With `model=...` it counts the parameters,
 which must be those of the server.
 
-`ready=FILE` is for what starts a node (unit, container): it looks at the data set as a whole and at no client's values, notes in
-FILE what it finds, and exits 0. A node that is not ready has to start and say so: one that stayed away for one client's values
-would let that client decide who takes part. A mistake in the settings, which no data decide, exits 2 here as it does there.
+`ready=FILE` is for what starts a node (unit, container): it looks at the data set as a whole and at no client's values, leaves
+FILE only where that loads, and exits 0. A node that is not ready has to start and say so: one that stayed away for one client's
+values would let that client decide who takes part. A mistake in the settings, which no data decide, exits 2 here as it does there.
 """
 
 from pathlib import Path
@@ -34,12 +34,14 @@ def node_check(settings: NodeSettings) -> None:
 
 
 def note_readiness(settings: NodeSettings, file: Path) -> None:
-    """Write whether the node is ready into `file`, and print what it is going to say of itself."""
+    """Make the empty `file` if the node is ready, remove it if not, and print what the node is going to say of itself."""
     # With a mistake in the settings the node could not train either. No data are read for this.
     check_dataset(arguments(settings.dataset), settings.model.name)
     public_of(settings)
+    file.unlink(missing_ok=True)
     why = readiness(Node(settings))
-    write_atomically(file, b"false" if why else b"true")
+    if not why:
+        write_atomically(file, b"")
     text = (
         f"This node is not ready: {why}. It starts all the same, and says so."
         if why

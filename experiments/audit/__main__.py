@@ -27,6 +27,7 @@ from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms import FAMILIES
 from fedmf.setting import setting
 
+KNOWN = {sabotage.name: sabotage for sabotage in CONTROLS}
 KINDS = ((COUPLED_SCENES, coupled_findings), (NOISE_SCENES, noise_findings))
 AS_SHIPPED = "as shipped"
 NOTHING_FOUND, REFUTED, INCONCLUSIVE = 0, 1, 3  # exit codes
@@ -49,9 +50,8 @@ class AuditSettings:
     mechanisms: tuple[str, ...] = setting(
         ("optimal",), "families that are attacked, and looked at in a scene of their own", FAMILIES
     )
-    sabotage: str | tuple[str, ...] = setting(
-        "all",
-        "faults that must be caught: all, none, or names of docs/audit.md such as [no clipping,a stale sum]",
+    sabotage: tuple[str, ...] = setting(
+        tuple(KNOWN), "faults that must be caught, [no clipping,a stale sum] for example; [] for none", KNOWN
     )
     seed: int = setting(0, "run secrets and coins: an audit can be repeated bit for bit")
     output: Output = setting("text", PRINTED)
@@ -105,7 +105,9 @@ def print_text(document: dict[str, Any]) -> None:
 
 def audit(settings: AuditSettings) -> None:
     """Run the audit and print it; raise `SystemExit` with its exit code unless nothing was found."""
-    sabotages = chosen(settings.sabotage)
+    for name in settings.sabotage:
+        check_choice("each of sabotage", name, KNOWN)
+    sabotages = [KNOWN[name] for name in settings.sabotage]
     if not settings.mechanisms:
         raise SettingError("mechanisms is empty; name at least one: nothing would be attacked.")
     for mechanism in settings.mechanisms:
@@ -156,15 +158,6 @@ def found_in(scene: str, sabotage: str, findings: Iterable[Finding]) -> list[Row
     log.info("%s, %s: done", scene, sabotage)
     about = {"scene": scene, "sabotage": sabotage}
     return [about | asdict(finding) | {"verdict": finding.verdict} for finding in findings]
-
-
-def chosen(names: str | Sequence[str]) -> list[Sabotage]:
-    """Return the sabotages that `sabotage=` names: all, none, or some of the five controls."""
-    known = {sabotage.name: sabotage for sabotage in CONTROLS}
-    asked = {"all": list(known), "none": []}.get(str(names), [names] if isinstance(names, str) else names)
-    for name in asked:
-        check_choice("sabotage", name.replace("_", " "), list(known))
-    return [known[name.replace("_", " ")] for name in asked]
 
 
 if __name__ == "__main__":

@@ -223,25 +223,19 @@ class Killed(BaseException):
 
 
 class Run:
-    """One run of a scene, and what anyone sees of it. `around` wraps the worker that computes replies.
+    """One run of a scene, and what anyone sees of it.
 
     `models` are those before the first and after each round; `committed` all releases in order, and where a process is killed
     what the record holds of each; `sums` (epochs, T, d) the noisy sums that were committed first of each round.
     """
 
-    def __init__(
-        self,
-        scene: Scene,
-        holds: Holds,
-        secret: SecretKey,
-        around: Callable[[Worker], Worker] = lambda worker: worker,
-    ) -> None:
+    def __init__(self, scene: Scene, holds: Holds, secret: SecretKey) -> None:
         self._scene, self._holds, self.plan = scene, holds, plan_of(scene)
         model, settings = nn.Linear(scene.dimension, 1, bias=False), TrainingSettings(0.1, device="cpu")
         app = make_client_app(
             self._examples, lambda: KnownTrainer(model, settings), self.plan.client_plan, at_once=True
         )
-        worker: Worker = around(InProcessWorker(app))
+        worker: Worker = InProcessWorker(app)
         self._grid = LocalGrid(FaultyWorker(worker, SILENCE, PublicSeed(0)) if scene.silent else worker)
         self.models = [np.zeros(scene.dimension, np.float32)]
         self.committed: list[Release] = []

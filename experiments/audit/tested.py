@@ -10,7 +10,6 @@ run once more with vectors at and over their bounds, and what a twin says that t
 also seen where a client was clipped.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -23,7 +22,6 @@ from experiments.audit.scene import (
     L2_NORM,
     OPTIMIZER,
     OVER,
-    Holds,
     Run,
     Scene,
     cohorts,
@@ -35,7 +33,6 @@ from experiments.audit.scene import (
     steps_of,
     vector,
 )
-from experiments.engines.grid import Worker
 from fedmf.audit import Finding, coupled, mask_laws, residuals, unmixed
 from fedmf.audit.coupling import L2, OWN_ROUND
 from fedmf.audit.residual import VARIANCE
@@ -94,20 +91,16 @@ NOISE_SCENES = (
     ),
     Scene("rotated, masks, large", keep_probability=0.3, dimension=1 << 18, cohort_size=2, runs=3),
 )
-Around = Callable[[Scene, Holds, int], Callable[[Worker], Worker]]
-"""What wraps the worker of a scene, whose clients hold this, for the sake of this client."""
 
 
-def coupled_findings(
-    scene: Scene, seed: int, around: Around = lambda scene, holds, client: lambda worker: worker
-) -> list[Finding]:
+def coupled_findings(scene: Scene, seed: int) -> list[Finding]:
     """Return the findings of a scene, one for each test: that which refutes most, or comes nearest."""
     scene, found = replace(scene, noise_multiplier=0.1), []
     clients = plan_of(scene).participation.clients
     try:
         for number in range(5 * clients):  # every client sends every kind in every epoch
             secret = SecretKey.reproducible(seed).derive("coupled", scene.name, number)
-            found += _pair(scene, number % clients, number // clients, secret, around)
+            found += _pair(scene, number % clients, number // clients, secret)
     except FedmfError as error:  # a client's vector may decide how many rounds there are
         return [Finding(OWN_ROUND, np.inf, 0.0, True, where=f"a run broke off: {error}")]
     worst = {one.test: one for one in sorted(found, key=lambda one: (one.refutes, one.observed - one.limit))}
@@ -116,7 +109,7 @@ def coupled_findings(
     return [replace(one, is_inconclusive=blind and not one.refutes) for one in worst.values()]
 
 
-def _pair(scene: Scene, client: int, lap: int, secret: SecretKey, around: Around) -> list[Finding]:
+def _pair(scene: Scene, client: int, lap: int, secret: SecretKey) -> list[Finding]:
     """Return the findings of two runs of one secret. Of the others every second one holds what the client holds."""
     plan, stated, steps = plan_of(scene), stated_of(scene), steps_of(plan_of(scene), client)
     kinds = [KINDS[(client + lap + 2 * epoch) % 5] for epoch in range(scene.epochs)]
@@ -133,8 +126,7 @@ def _pair(scene: Scene, client: int, lap: int, secret: SecretKey, around: Around
         speaks = who == client or (who % 2 and scene.value_type != "int8")
         return sent[(number - 1) // scene.rounds_per_epoch] if speaks else others
 
-    worlds: tuple[Holds, ...] = (holds, partial(holds, present=False))
-    inside, outside = (Run(scene, world, secret, around(scene, world, client)) for world in worlds)
+    inside, outside = (Run(scene, world, secret) for world in (holds, partial(holds, present=False)))
     with np.errstate(invalid="ignore", over="ignore"):
         # Float32 rounds what is released, and at the client each vector by 2^-24 of it and the start.
         sizes = np.abs([inside.sums, outside.sums]).sum(axis=0)

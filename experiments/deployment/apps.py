@@ -21,15 +21,7 @@ from client.app import make_client_app
 from client.sealed import sealed
 from client.training import Trainer
 from experiments.cli.command import without_traceback
-from experiments.deployment.node import (
-    OVERRIDES,
-    READY,
-    Node,
-    answer_other_code,
-    asked_digest,
-    node_settings,
-    read_readiness,
-)
+from experiments.deployment.node import OVERRIDES, Node, asked_digest, node_settings, readiness_claim
 from experiments.deployment.server import deploy
 from experiments.engines.processes import in_another_process
 from experiments.run_files.provenance import code_digest, own_code
@@ -80,8 +72,7 @@ def query(message: Message, context: Context) -> Message:
     prepare()
     if reply := refused(message):
         return reply
-    node, is_ready = node_of(context), read_readiness(context.node_config.get(READY))
-    claim = {} if is_ready is None else {wire.READY: is_ready}
+    node, claim = node_of(context), readiness_claim(context.node_config)
     answer = ConfigRecord({wire.CLIENTS: node.settings.clients, **claim, **asked_digest(node, message)})
     return Message(RecordDict({wire.HELD: answer}), reply_to=message)
 
@@ -97,11 +88,15 @@ def prepare() -> None:
 
 
 def refused(message: Message) -> Message | None:
-    """Return the reply of a node that runs other code than the run, and log why; None where it runs the same."""
-    if why := other_code():
-        log.error("%s This node does no work for the run.", why)
-        return answer_other_code(message)
-    return None
+    """Return the whole reply of a node that runs other code than the run, and log why; None where it runs the same.
+
+    No client's data have a part in it: the node's own app has not been called. The clients are silent, and not spent.
+    """
+    why = other_code()
+    if not why:
+        return None
+    log.error("%s This node does no work for the run.", why)
+    return Message(RecordDict({wire.HELD: ConfigRecord({wire.OTHER_CODE: True})}), reply_to=message)
 
 
 def other_code() -> str:

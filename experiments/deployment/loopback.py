@@ -19,14 +19,16 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from client.imports import need
 from experiments.deployment.warm import UNTIL_EOF
 from experiments.settings.reference import CONF
-from fedmf.errors import RunStoppedError, SettingError
+from fedmf.errors import RunStoppedError
 from server.files import open_no_link, write_atomically
 
 HOST = "127.0.0.1"
@@ -43,7 +45,9 @@ class Loopback(contextlib.AbstractContextManager["Loopback"]):
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(prefix="fedmf-", dir=memory if memory.is_dir() else None))
         self.authority, self.certificate = self.folder / "ca.crt", self.folder / "server.pem"
-        make_certificates(self.authority, self.certificate)
+        authority = need("trustme", "a deployment on one machine", "dev").CA()
+        authority.cert_pem.write_to_path(self.authority)
+        authority.issue_cert(HOST).private_key_and_cert_chain_pem.write_to_path(self.certificate)
         self.nodes = (
             self.folder / "nodes.yaml"
         )  # (JSON is YAML) for population.nodes: all that were registered
@@ -121,15 +125,15 @@ class Loopback(contextlib.AbstractContextManager["Loopback"]):
             ],
         )
 
-    def submit(self, overrides: str, app: Path = APP) -> subprocess.Popen[bytes]:
-        """Start `flwr run`, whose log it follows until the run ends; its output is the log "run".
+    def submit(self, overrides: str, output: IO[str] | None = None) -> subprocess.Popen[bytes]:
+        """Start `flwr run`, which prints the server's log until the run ends: to `output`, or into the log "run".
 
         The run has the list of the nodes that were registered, unless the overrides name another.
         """
         is_listed = self._listed and "population.nodes=" not in overrides
         listed = f"population.nodes={self.nodes} " if is_listed else ""
-        command = (BIN / "flwr", "run", app, "loopback", "--stream", "-c", f'overrides="{listed}{overrides}"')
-        return self.start("run", command, home="operator")
+        command = (BIN / "flwr", "run", APP, "loopback", "--stream", "-c", f'overrides="{listed}{overrides}"')
+        return self.start("run", command, home="operator", output=output)
 
     def call(self, program: str, *arguments: str | Path) -> str:
         """Return the output of one of Flower's commands, run as the operator; raises `RunStoppedError` if it fails."""
@@ -149,7 +153,12 @@ class Loopback(contextlib.AbstractContextManager["Loopback"]):
         return done.stdout
 
     def start(
-        self, name: str, command: Sequence[str | Path], *, home: str | None = None
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        home: str | None = None,
+        output: IO[str] | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start a process in a group and with a Flower home of its own; its standard input ends with this process."""
         if name in self._processes:  # an earlier one of the name, which has ended
@@ -159,7 +168,7 @@ class Loopback(contextlib.AbstractContextManager["Loopback"]):
                 [str(part) for part in command],
                 env=self.environment(home or name),
                 stdin=subprocess.PIPE,
-                stdout=log,
+                stdout=output or log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 umask=0o077,
@@ -215,19 +224,6 @@ class Loopback(contextlib.AbstractContextManager["Loopback"]):
                 return
             time.sleep(0.1)
         raise RunStoppedError(f"{name} did not listen on port {port} within {timeout:g} seconds.")
-
-
-def make_certificates(authority: Path, certificate: Path) -> None:
-    """Write a new authority's certificate, and a server's for the loopback interface with its key in one file."""
-    try:
-        import trustme
-    except ImportError as error:
-        raise SettingError(
-            "trustme is not installed, which makes certificates for this demo; pip install trustme."
-        ) from error
-    made = trustme.CA()
-    made.cert_pem.write_to_path(authority)
-    made.issue_cert(HOST).private_key_and_cert_chain_pem.write_to_path(certificate)
 
 
 def make_node_key(folder: Path, node: str) -> Path:

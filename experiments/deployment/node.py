@@ -5,15 +5,13 @@ The overrides are those of `python -m experiments.node_check`, which its operato
 what is public of all examples, `public`, is what the server found in its own.
 """
 
-import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message
 
 from client.data import NEXT_TOKEN, Dataset, Examples, Public
 from client.data.identity import digest_clients
@@ -37,10 +35,8 @@ from fedmf.updates import wire
 from fedmf.updates.rotation import padded_dimension
 from server.exchange import LEAST_MESSAGE
 
-log = logging.getLogger(__name__)
-
 OVERRIDES = "overrides"  # the key of a run's and of a node's configuration in Flower
-READY = "ready"  # another one of a node's: the file in which node_check has noted whether its data load
+READY = "ready"  # another one of a node's: the file that node_check leaves where its data load
 UNGIVEN = "logistic"
 """The default model of node_check; texts cannot be trained on with it."""
 OF_NO_PERSON = ("digits", "synthetic")
@@ -68,11 +64,10 @@ class NodeSettings:
     first: int = setting(
         0, "the first of the data set's clients that is this node's: it holds first .. first + clients - 1"
     )
-    seed: int = setting(0, "public seed of the run that the node is for")
     ready: str | None = setting(
         None,
-        "file that is written with whether the data set loads as a whole, for the node to tell the server; no client's values "
-        "are looked at, and the exit code is 0 whatever is found",
+        "file that is there afterwards only if the data set loads as a whole, for the node to tell the server; no client's "
+        "values are looked at, and the exit code is 0 whatever is found",
     )
     output: Output = setting("text", PRINTED)
 
@@ -174,7 +169,7 @@ def examine(node: Node) -> dict[str, Any]:
     ]  # looks at all their values
     counted = {}
     if node.dataset.task != NEXT_TOKEN or settings.model.name != UNGIVEN:
-        parameters = layout_of(build_model(settings.model, node.dataset, settings.seed)).dimension
+        parameters = layout_of(build_model(settings.model, node.dataset, seed=0)).dimension
         counted = {"parameters": parameters, "largest_request_bytes": largest_request(parameters)}
     return {
         "dataset": node.dataset.name,
@@ -229,24 +224,12 @@ def readiness(node: Node) -> str:
     return ""
 
 
-def read_readiness(file: object) -> bool | None:
-    """Return what node_check has noted in `file` when the node started; None where no file is named."""
-    if file is None:
-        return None
-    try:
-        return json.loads(Path(str(file)).read_bytes()) is True
-    except (OSError, ValueError) as error:
-        log.error("ready is %s, which cannot be read (%s); the node counts as not ready", file, error)
-        return False
+def readiness_claim(config: Mapping[str, object]) -> dict[str, bool]:
+    """Return what a node with this --node-config states of its readiness, as fields of an answer.
 
-
-def answer_other_code(message: Message) -> Message:
-    """Return the whole reply of a node whose installed code is not the run's, to a query as to tasks.
-
-    That is found before the app of the node is called, so that no client's data have a part in it. The clients are silent
-    then, and not spent.
+    That is what node_check found when the node started: `ready=FILE` is there. Without the key nothing is stated.
     """
-    return Message(RecordDict({wire.HELD: ConfigRecord({wire.OTHER_CODE: True})}), reply_to=message)
+    return {wire.READY: Path(str(config[READY])).exists()} if READY in config else {}
 
 
 def node_settings(overrides: object) -> NodeSettings:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
-from fedmf.checks import check_at_least, check_non_negative, check_positive
+from fedmf.checks import check_non_negative, check_positive
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
 from fedmf.plan import Plan
@@ -86,16 +86,12 @@ class Stated:
         linf_norm: float | None = None,
         epochs: int = 1,
     ) -> Self:
-        """Return what a square lower triangular C states: noise sigma C^-1 Z in each epoch, sensitivity its column norm."""
+        """Return what an invertible C states: noise sigma C^-1 Z in each epoch, sensitivity its largest column norm.
+
+        For others give StatedEpoch the noising matrix A^-1 B and the largest column norm of C.
+        """
         matrix = np.asarray(strategy, np.float64)
-        check_at_least("epochs", epochs, 1)
-        is_square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-        if not is_square or np.any(np.triu(matrix, 1)) or not np.all(np.diag(matrix)):
-            raise SettingError(
-                f"the strategy matrix has shape {matrix.shape}; it must be square, lower triangular and invertible. For others "
-                "give StatedEpoch the noising matrix A^-1 B and the largest column norm of C."
-            )
-        noising = np.asarray(np.linalg.inv(matrix), np.float64)
+        noising = np.asarray(np.linalg.inv(matrix), np.float64)  # `LinAlgError` for a C that has no inverse
         epoch = StatedEpoch(noising, float(np.linalg.norm(matrix, axis=0).max()), sigma)
         return cls((epoch,) * epochs, l2_norm, linf_norm)
 

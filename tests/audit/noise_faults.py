@@ -8,7 +8,7 @@ import numpy as np
 import client.privatize
 import server.state
 import server.strategy
-from experiments.audit.sabotage import drawn_by, patched
+from experiments.audit.sabotage import patched
 from fedmf.mechanisms.noise import NoiseRow, next_noise
 from fedmf.normals import STEP
 from fedmf.randomness import PublicSeed, SecretKey, gaussian_row
@@ -29,33 +29,26 @@ def releasing(make):
 
 def of_plan(change):
     """Release under another plan: `change(plan, state, answered)`."""
-    return releasing(
-        lambda plan, state, total, answered, **more: make_release(
-            change(plan, state, answered), state, total, answered, **more
-        )
-    )
+
+    def make(plan, state, total, answered, **more):
+        return make_release(change(plan, state, answered), state, total, answered, **more)
+
+    return releasing(make)
+
+
+def scaled(plan, factor):
+    return plan.with_noise_multiplier(factor * plan.noise_multiplier)
 
 
 def by_row_norms(plan, *_):
     """Take the smallest row norm of C for its sensitivity."""
     first = plan.factorization.epochs[0]
-    wrong = np.linalg.norm(first.stream.materialize_strategy(), axis=1).min()
-    return plan.with_noise_multiplier(plan.noise_multiplier * wrong / first.sensitivity)
-
-
-def by_replies(plan, state, answered):
-    """Scale the noise by how many answered over how many were asked."""
-    share = len(answered) / plan.participation.cohort_size
-    return plan.with_noise_multiplier(plan.noise_multiplier * share)
+    return scaled(plan, np.linalg.norm(first.stream.materialize_strategy(), axis=1).min() / first.sensitivity)
 
 
 def rarely_none(plan, state, answered):
-    if (
-        state.secrets is None
-        or int.from_bytes(state.secrets.key.derive("rare").reveal()[:8], "little") % 1000
-    ):
-        return plan
-    return plan.with_noise_multiplier(0.0)
+    key = state.secrets and state.secrets.key.derive("rare").reveal()[:8]
+    return scaled(plan, float(key is None or int.from_bytes(key, "little") % 1000 != 0))
 
 
 def is_last(plan, epoch):
@@ -84,15 +77,15 @@ def only_where_sent(plan, rotated_sum, release):
 @contextmanager
 def none_where_clipped():
     """Leave a round without noise if an update is more than 1.5 times as long as its bound."""
-    is_over = [False]
+    longest = [0.0]
 
     def clip(update, bound, *, norm=None):
-        is_over[0] |= (l2_norm(update) if norm is None else norm) > 1.5 * bound
+        longest[0] = max(longest[0], (l2_norm(update) if norm is None else norm) / bound)
         return clip_l2(update, bound, norm=norm)
 
     def change(plan, *_):
-        over, is_over[0] = is_over[0], False
-        return plan.with_noise_multiplier(0.0) if over else plan
+        over, longest[0] = longest[0] > 1.5, 0.0
+        return scaled(plan, float(not over))
 
     with patched((client.privatize, "clip_l2", clip)), of_plan(change):
         yield
@@ -116,7 +109,7 @@ def divided_by_who_spoke():
         yield
 
 
-# fresh rows, and what is made of them
+# what draws fresh rows: (key, row, dimension) -> (dimension,)
 
 
 def third_from_first(change):
@@ -126,12 +119,12 @@ def third_from_first(change):
         drawn = gaussian_row(key, row, dimension)
         return change(drawn, gaussian_row(key, 0, dimension)) if row == 2 else drawn
 
-    return lambda: drawn_by(draw)
+    return draw
 
 
 def changed(change):
     """Draw rows as `change` of those that are due."""
-    return lambda: drawn_by(lambda key, row, dimension: change(gaussian_row(key, row, dimension)))
+    return lambda key, row, dimension: change(gaussian_row(key, row, dimension))
 
 
 def generator(key, row):
@@ -145,10 +138,6 @@ def permuted(own, first):
 def without_a_direction(drawn):
     lost = PublicSeed(0).generator("sabotage direction").standard_normal(len(drawn))
     return drawn - lost * (lost @ drawn) / (lost @ lost)
-
-
-def smaller_and_larger(drawn):
-    return drawn * np.resize([0.95, (2 - 0.95**2) ** 0.5], len(drawn))
 
 
 def two_correlated(drawn):
@@ -167,9 +156,12 @@ def of_float32(key, row, dimension):
     return planar.ravel()[:dimension].astype(np.float64) / STEP
 
 
-def short(key, row, dimension):
+def of_a_short_key(key, row, dimension):
     number = int.from_bytes(key.derive("noise row", row).reveal()[:4], "little")
     return gaussian_row(SecretKey.reproducible(number), row, dimension)
+
+
+# rows under C, and keys
 
 
 def correlated(change):
@@ -179,7 +171,7 @@ def correlated(change):
         row, after = next_noise(*given, **more)
         return change(row), after
 
-    return lambda: patched((server.state, "next_noise", draw))
+    return patched((server.state, "next_noise", draw))
 
 
 def of_float16(row):
@@ -213,11 +205,3 @@ def with_key(change):
         return honest(self, purpose, *position) if found is None else honest(*found)
 
     return patched((SecretKey, "derive", derive), (SecretKey, "ratchet", following))
-
-
-def same_noise():
-    return with_key(lambda first, purpose, at: (first, purpose, *at) if purpose == "noise row" else None)
-
-
-def same_masks():
-    return with_key(lambda first, purpose, at: (first, purpose, at[0], 0) if purpose == "mask" else None)

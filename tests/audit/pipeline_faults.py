@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -28,20 +29,15 @@ from server.state import (
 from server.strategy import FedMF
 
 FAVOURED = name_of(7)
+ONE_NODE = SimpleNamespace(get_node_ids=lambda: [1])  # the grid of a scene
 
 
 # masks
 
 
-def masks_of(owner):
-    """Give each client the mask key of `owner(client, step)`, of the same epoch."""
-    honest = SecretKey.mask_key
-    return patched((SecretKey, "mask_key", lambda self, client, step: honest(self, *owner(client, step))))
-
-
 @contextmanager
-def of_strategy(owner):
-    """Give each client the mask key of `owner(strategy, client, step, key)`."""
+def masks_of(owner):
+    """Give each client the mask key of `owner(strategy, client, step, key)`: a key, a client and a step."""
     honest, configure, now = SecretKey.mask_key, FedMF.configure_train, []
 
     def asked(self, *given):
@@ -55,32 +51,20 @@ def of_strategy(owner):
         yield
 
 
-class OneNode:
-    """A grid of one node, as scenes have it."""
-
-    @staticmethod
-    def get_node_ids():
-        return [1]
-
-
 def asked_in(strategy, number):
     """Return the clients of round `number`."""
-    (names,) = strategy.population.cohort(strategy.plan, number, OneNode, key=None).values()
+    (names,) = strategy.population.cohort(strategy.plan, number, ONE_NODE, key=None).values()
     return names
 
 
-def of_the_first(strategy, client, step, key):
-    """Give the third and later clients of a message the first one's mask key."""
-    cohort = asked_in(strategy, strategy.state.round + 1)
-    place = cohort.index(client)
-    late = place % 4  # so many share a message
-    return key, cohort[place - late if late > 1 else place], step
+def of_the_cohort(chosen):
+    """Give the client at each place of a cohort the mask key of the one at `chosen(place)`."""
 
+    def owner(strategy, client, step, key):
+        cohort = asked_in(strategy, strategy.state.round + 1)
+        return key, cohort[chosen(cohort.index(client))], step
 
-def by_pairs(strategy, client, step, key):
-    cohort = asked_in(strategy, strategy.state.round + 1)
-    place = cohort.index(client)
-    return key, cohort[place - place % 2], step
+    return masks_of(owner)
 
 
 def in_the_last_epoch(strategy, client, step, key):
@@ -95,12 +79,21 @@ def elsewhere(strategy, client, step, key, firsts={}):  # noqa: B006
         firsts[id(strategy.plan)] = key
         return key, client, step
     rounds = strategy.plan.participation.rounds_per_epoch
-    places = [
+    first, now = (
         [(one, t) for t in range(rounds) for one in asked_in(strategy, e * rounds + t + 1)]
         for e in (0, epoch)
-    ]
-    place = places[1].index((client, step))
-    return (firsts[id(strategy.plan)], *places[0][place - 1])
+    )
+    return (firsts[id(strategy.plan)], *first[now.index((client, step)) - 1])
+
+
+def keeping(coordinates):
+    """Choose kept coordinates by `coordinates(key, dimension, keep_probability)`."""
+    return patched((wire, "coordinates", coordinates), (client.privatize, "coordinates", coordinates))
+
+
+def a_fifth_more(key, dimension, keep_probability, honest=wire.coordinates):
+    """Keep coordinates a fifth more often where few are kept."""
+    return honest(key, dimension, keep_probability * (1.2 if keep_probability < 0.05 else 1))
 
 
 @contextmanager
@@ -117,25 +110,18 @@ def one_mask_moved():
         shared, shift = moved[key.reveal()]
         return np.sort((honest(shared, dimension, keep_probability) + shift) % dimension)
 
-    places = ((SecretKey, "mask_key", mask_key), (wire, "coordinates", coordinates))
-    with patched(*places, (client.privatize, "coordinates", coordinates)):
+    with patched((SecretKey, "mask_key", mask_key)), keeping(coordinates):
         yield
 
 
 # the bounds on what a client sends
 
-
-def fewer_gaps():
-    """Keep coordinates a fifth more often where few are kept."""
-    honest = wire.coordinates
-
-    def coordinates(key, dimension, keep_probability):
-        return honest(key, dimension, keep_probability * (1.2 if keep_probability < 0.05 else 1))
-
-    return patched((wire, "coordinates", coordinates), (client.privatize, "coordinates", coordinates))
-
-
-_fit, _decode, _privatize = FixedPoint.fit, wire.decode, client.privatize.privatize
+_fit, _decode, _privatize, _sent = (
+    FixedPoint.fit,
+    wire.decode,
+    client.privatize.privatize,
+    client.app.sent_bytes,
+)
 
 
 def passing_on(data, bounds, *, kept):
@@ -147,8 +133,10 @@ def passing_on(data, bounds, *, kept):
     return _decode(data, bounds, kept=kept)
 
 
+# Clients that neither clip what they send nor look at it: with the server's own checks this is no fault of the product.
+HOSTILE = ((client.privatize, "zero_if_not_finite", lambda rotated: rotated), *UNCLIPPED[:2])
 UNLOOKED = ((wire, "decode", passing_on), UNCLIPPED[-1])
-NOT_FINITE = ((client.privatize, "zero_if_not_finite", lambda rotated: rotated), UNCLIPPED[0], *UNLOOKED)
+NOT_FINITE = (*HOSTILE[:2], *UNLOOKED)
 
 
 @contextmanager
@@ -161,8 +149,7 @@ def when(replacements, is_due):
         return begin_epoch(plan, state)
 
     def switched(owner, name, value):
-        honest = getattr(owner, name)
-        value = getattr(value, "__func__", value)
+        honest, value = getattr(owner, name), getattr(value, "__func__", value)
         chosen = lambda *given, **more: (value if now[0] else honest)(*given, **more)  # noqa: E731
         return owner, name, staticmethod(chosen) if isinstance(owner, type) else chosen
 
@@ -207,70 +194,73 @@ def larger_bounds_for_one():
 
 def sending(factor):
     """Multiply the kept values of a client by `factor(how many examples it has)`."""
-    honest = client.app.sent_bytes
 
     def sent_bytes(values, task):
-        return honest(factor(examples_of(task)) * values, task)
+        return _sent(factor(EXAMPLES[number_of(task.client) % len(EXAMPLES)]) * values, task)
 
     return patched((client.app, "sent_bytes", sent_bytes))
-
-
-def examples_of(task):
-    """Return how many examples a client of a scene has."""
-    return EXAMPLES[number_of(task.client) % len(EXAMPLES)]
 
 
 def unclipped_beside_a_start():
     """Skip the L2 clip at a client that takes the start away, as all do."""
 
     def privatize(update, plan, mask_key, *, start=None, **more):
-        if start is None:
-            return _privatize(update, plan, mask_key, start=start, **more)
-        with patched(UNCLIPPED[0]):
+        with patched(*(UNCLIPPED[:1] if start is not None else ())):
             return _privatize(update, plan, mask_key, start=start, **more)
 
     return patched((client.app, "privatize", privatize))
 
 
-# the sum, participation, models, recovery
+# the sum, participation
 
 
-def adding(add):
-    """Sum replies as `add(honest, strategy, replies, memory)` does."""
+def adding_each(change):
+    """Add `change(part, who, strategy, memory)` of each reply's part and of the clients in it."""
     honest, memory = FedMF._add, {}
-    return patched((FedMF, "_add", lambda self, replies: add(honest, self, replies, memory)))
+
+    def add(self, replies):
+        total, answered = honest(self, [])
+        for reply in replies:
+            part, who = change(*honest(self, [reply]), self, memory)
+            total, answered = total + part, [*answered, *who]
+        return total, answered
+
+    return patched((FedMF, "_add", add))
 
 
-def changes(honest, strategy, replies, memory):
+def changes(part, who, strategy, memory):
     """Take each client's update of the epoch before away from the one that it sends."""
-    memory = memory if strategy.state.round else memory.clear() or memory
-    total, answered = honest(strategy, [])
-    for reply in replies:
-        part, who = honest(strategy, [reply])
-        name = ",".join(who)
-        total, answered = total + part - memory.get(name, 0.0), [*answered, *who]
-        memory[name] = part.copy()
-    return total, answered
+    epoch, _ = strategy.state.position(strategy.plan)
+    before = memory.get(",".join(who), 0.0) if epoch else 0.0
+    memory[",".join(who)] = part.copy()
+    return part - before, who
 
 
-@contextmanager
+def without_zeros(part, who, *_):
+    """Leave a client whose values are zeros out of those who are recorded as heard."""
+    return part, who if part.any() else []
+
+
 def counting_twice():
     """Add every reply that comes, a second one to the same task too."""
+    honest = FedMF._add
 
-    def add(honest, strategy, replies, memory):
+    def add(self, replies):
         firsts, seconds = {}, {}
         for reply in replies:
             question = reply.metadata.reply_to_message_id
             (seconds if question in firsts else firsts)[question] = reply
-        total, answered = honest(strategy, firsts.values())
-        return total + honest(strategy, seconds.values())[0], answered
+        total, answered = honest(self, firsts.values())
+        return total + honest(self, seconds.values())[0], answered
 
     def every_reply(grid, messages, *, timeout):
         for question in grid.push_messages(messages):
             yield from grid.pull_messages([question])
 
-    with adding(add), patched((server.strategy, "exchange", every_reply)):
-        yield
+    return patched((FedMF, "_add", add), (server.strategy, "exchange", every_reply))
+
+
+UNSPENT = (Register, "spend", lambda self, clients: self)
 
 
 def taking_part_twice():
@@ -283,7 +273,7 @@ def taking_part_twice():
             names[0] = honest(self, plan, server_round - 1, grid, key=key)[node][0]
         return {node: names}
 
-    return patched((Named, "cohort", cohort), (Register, "spend", lambda self, clients: self))
+    return patched((Named, "cohort", cohort), UNSPENT)
 
 
 def asked_twice():
@@ -297,45 +287,60 @@ def asked_twice():
         self._asked.append(replace(self._asked[0], message=again))
         return [first, *others, again]
 
-    return patched((FedMF, "configure_train", configure), (Register, "spend", lambda self, clients: self))
+    return patched((FedMF, "configure_train", configure), UNSPENT)
 
 
-def without_zeros():
-    """Leave a client whose values are zeros out of those who are recorded as heard."""
-
-    def add(honest, strategy, replies, memory):
-        total, answered = honest(strategy, [])
-        for reply in replies:
-            part, who = honest(strategy, [reply])
-            total, answered = total + part, [*answered, *(who if part.any() else [])]
-        return total, answered
-
-    return adding(add)
+# models, recovery
 
 
-def leaking_momentum():
-    """Let the server optimizer keep the sum without its noise."""
+@contextmanager
+def with_exact_sums():
+    """Yield a list that has the last round's sum without its noise."""
     exact = []
 
     def make(plan, state, rotated_sum, *given, **more):
         exact[:] = [plan.rotation.unrotate(rotated_sum.copy())]
         return make_release(plan, state, rotated_sum, *given, **more)
 
-    def apply(plan, optimizer, state, release, secrets):
-        after = apply_release(plan, optimizer, state, release, secrets)
-        noise = (release.noisy_sum - exact[0]) / plan.denominator
-        return replace(after, slots={**after.slots, "velocity": np.float32(after.slots["velocity"] - noise)})
+    with patched((server.strategy, "make_release", make)):
+        yield exact
 
-    return patched((server.strategy, "make_release", make), (server.strategy, "apply_release", apply))
+
+@contextmanager
+def leaking_momentum():
+    """Let the server optimizer keep the sum without its noise."""
+    with with_exact_sums() as exact:
+
+        def apply(plan, optimizer, state, release, secrets):
+            after = apply_release(plan, optimizer, state, release, secrets)
+            noise = (release.noisy_sum - exact[0]) / plan.denominator
+            velocity = np.float32(after.slots["velocity"] - noise)
+            return replace(after, slots={**after.slots, "velocity": velocity})
+
+        with patched((server.strategy, "apply_release", apply)):
+            yield
+
+
+@contextmanager
+def ahead_of_the_noise():
+    """Put on record the sum without its noise."""
+    append = Record.append
+    with with_exact_sums() as exact:
+
+        def write(record, release):
+            append(record, replace(release, noisy_sum=exact[0].astype(np.float32)))
+
+        with patched((Record, "append", write)):
+            yield
 
 
 def leaking_start():
     """Move the first model by a hundredth of what the clients of the first round hold."""
     honest, init, now = experiments.audit.scene.first_state, Run.__init__, []
 
-    def begin(self, scene, holds, *given, **more):
+    def begin(self, scene, holds, *given):
         now[:] = [holds]
-        init(self, scene, holds, *given, **more)
+        init(self, scene, holds, *given)
 
     def first(plan, start, secret):
         for who in range(plan.participation.clients):
@@ -361,17 +366,3 @@ def drawn_anew():
         return replace(before, secrets=secrets), again[:-1]
 
     return patched((Checkpoint, "restore", restore))
-
-
-def ahead_of_the_noise():
-    """Put on record the sum without its noise."""
-    exact, append = [], Record.append
-
-    def make(plan, state, rotated_sum, *given, **more):
-        exact[:] = [plan.rotation.unrotate(rotated_sum.copy()).astype(np.float32)]
-        return make_release(plan, state, rotated_sum, *given, **more)
-
-    def write(record, release):
-        append(record, replace(release, noisy_sum=exact[0]))
-
-    return patched((server.strategy, "make_release", make), (Record, "append", write))

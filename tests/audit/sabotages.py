@@ -1,13 +1,27 @@
 """Faults put into the pipeline on purpose, beyond the five controls of the command, and the tests that must catch each.
 
 In every one functions of the product are replaced while a scene is run. `CAUGHT` has those that the audit must catch,
-`ESCAPES` those that it cannot, `BY_CHANCE` those that it catches in some runs.
+`ESCAPES` those that it cannot, `BY_CHANCE` those that it catches in some runs. `python -m audit.sabotages` prints what caught
+each, and in which scene.
 """
+
+import json
+import logging
+import sys
 
 import numpy as np
 
 from audit import noise_faults as noise, pipeline_faults as pipeline
-from experiments.audit.sabotage import UNCLIPPED, VARIANCE, Sabotage, drawn_by, patched, scaled_noise
+from experiments.audit.__main__ import KINDS
+from experiments.audit.sabotage import (
+    CONTROLS,
+    UNCLIPPED,
+    VARIANCE,
+    Sabotage,
+    drawn_by,
+    patched,
+    scaled_noise,
+)
 from fedmf.mechanisms.noise import NoiseRow
 from fedmf.normals import STEP
 from fedmf.plan import Plan
@@ -61,15 +75,16 @@ CAUGHT = (
     fault("noise only where something was sent", SENSITIVITY, lambda: noise.after_release(noise.only_where_sent), masked),
     fault("no noise where a client was clipped", VARIANCE, noise.none_where_clipped, lambda scene: scene.speaking),
     drawn("one noise row for all rounds", REPEATED, lambda key, row, d: gaussian_row(key, 0, d)),
-    fault("a noise row that returns moved", REPEATED, noise.third_from_first(lambda own, first: np.roll(first, 7))),
-    fault("a noise row that returns backwards", REPEATED, noise.third_from_first(lambda own, first: first[::-1].copy())),
-    fault("a noise row that returns permuted", CORRELATION, noise.third_from_first(noise.permuted)),
-    fault("no noise along one direction", DIRECTIONS, noise.changed(noise.without_a_direction)),
-    fault("a noise row that returns with public signs", CORRELATION,
+    drawn("a noise row that returns moved", REPEATED, noise.third_from_first(lambda own, first: np.roll(first, 7))),
+    drawn("a noise row that returns backwards", REPEATED, noise.third_from_first(lambda own, first: first[::-1].copy())),
+    drawn("a noise row that returns permuted", CORRELATION, noise.third_from_first(noise.permuted)),
+    drawn("no noise along one direction", DIRECTIONS, noise.changed(noise.without_a_direction)),
+    drawn("a noise row that returns with public signs", CORRELATION,
           noise.third_from_first(lambda own, first: first * PublicSeed(0).signs(len(first), "sabotage"))),
-    fault("a coordinate whose noise returns", CORRELATION,
+    drawn("a coordinate whose noise returns", CORRELATION,
           noise.third_from_first(lambda own, first: np.concatenate([first[:1], own[1:]]))),
-    fault("less noise here and more there", VARIANCE, noise.changed(noise.smaller_and_larger)),
+    drawn("less noise here and more there", VARIANCE,
+          noise.changed(lambda drawn: drawn * np.resize([0.95, (2 - 0.95**2) ** 0.5], len(drawn)))),
     drawn("noise shared by pairs of coordinates", CORRELATION,
           lambda key, row, d: np.repeat(gaussian_row(key, row, (d + 1) // 2), 2)[:d]),
     drawn("noise in tiles", REPEATED,
@@ -77,22 +92,24 @@ CAUGHT = (
     drawn("noise with no tails", TAILS,
           lambda key, row, d: noise.generator(key, row).uniform(-1, 1, (3, d)).sum(axis=0) / STEP),
     drawn("noise that anyone can compute", REPEATED, lambda key, row, d: gaussian_row(SecretKey.reproducible(0), row, d)),
-    fault("the same noise in all epochs", REPEATED, noise.same_noise),
-    fault("noise without C", CORRELATION, noise.correlated(lambda row: NoiseRow(0 * row.mean, 1.0, row.fresh))),
-    fault("another C", CORRELATION, noise.correlated(lambda row: NoiseRow(-row.mean, 2 - row.own, row.fresh))),
-    fault("noise rounded to float16", GRID, noise.correlated(noise.of_float16)),
-    fault("masks shared by pairs", MASKS, lambda: pipeline.of_strategy(pipeline.by_pairs), masked),
-    fault("one mask for all in the last epoch", MASKS, lambda: pipeline.of_strategy(pipeline.in_the_last_epoch), masked),
-    fault("the same masks in all epochs", MASKS, noise.same_masks, masked),
-    fault("masks that return at another place", MASKS, lambda: pipeline.of_strategy(pipeline.elsewhere), masked),
+    fault("the same noise in all epochs", REPEATED,
+          lambda: noise.with_key(lambda first, purpose, at: (first, purpose, *at) if purpose == "noise row" else None)),
+    fault("noise without C", CORRELATION, lambda: noise.correlated(lambda row: NoiseRow(0 * row.mean, 1.0, row.fresh))),
+    fault("another C", CORRELATION, lambda: noise.correlated(lambda row: NoiseRow(-row.mean, 2 - row.own, row.fresh))),
+    fault("noise rounded to float16", GRID, lambda: noise.correlated(noise.of_float16)),
+    fault("masks shared by pairs", MASKS, lambda: pipeline.of_the_cohort(lambda place: place - place % 2), masked),
+    fault("one mask for all in the last epoch", MASKS, lambda: pipeline.masks_of(pipeline.in_the_last_epoch), masked),
+    fault("the same masks in all epochs", MASKS,
+          lambda: noise.with_key(lambda first, purpose, at: (first, purpose, at[0], 0) if purpose == "mask" else None), masked),
+    fault("masks that return at another place", MASKS, lambda: pipeline.masks_of(pipeline.elsewhere), masked),
     fault("one mask for all, moved", MASKS, pipeline.one_mask_moved, masked),
     fault("a ratchet that stands still", REPEATED, lambda: patched((SecretKey, "ratchet", lambda self: self))),
     fault("no clipping in the last epoch", SENSITIVITY,
           lambda: pipeline.when(UNCLIPPED, lambda plan, epoch, step: noise.is_last(plan, epoch))),
     fault("no clipping in round 5", SENSITIVITY, lambda: pipeline.when(UNCLIPPED, pipeline.in_round(5))),
     fault("larger bounds for one client", SENSITIVITY, pipeline.larger_bounds_for_one),
-    fault("no clipping by the server", SENSITIVITY, lambda: patched(*UNCLIPPED[2:])),
-    fault("the server passes on what is not finite", SENSITIVITY, lambda: patched(*pipeline.UNLOOKED)),
+    fault("no clipping by the server", SENSITIVITY, lambda: patched(*pipeline.HOSTILE, *UNCLIPPED[2:])),
+    fault("the server passes on what is not finite", SENSITIVITY, lambda: patched(*pipeline.HOSTILE, *pipeline.UNLOOKED)),
     fault("what is not finite is passed on", SENSITIVITY, lambda: patched(*pipeline.NOT_FINITE)),
     fault("what is not finite is passed on in round 1", SENSITIVITY,
           lambda: pipeline.when(pipeline.NOT_FINITE, pipeline.in_round(1))),
@@ -100,7 +117,7 @@ CAUGHT = (
           lambda: pipeline.when(pipeline.NOT_FINITE, pipeline.in_round(3))),
     fault("what is not finite is passed on in round 5", SENSITIVITY,
           lambda: pipeline.when(pipeline.NOT_FINITE, pipeline.in_round(5))),
-    fault("changes in place of updates", SENSITIVITY, lambda: pipeline.adding(pipeline.changes)),
+    fault("changes in place of updates", SENSITIVITY, lambda: pipeline.adding_each(pipeline.changes)),
     fault("a second participation", SENSITIVITY, pipeline.taking_part_twice),
     fault("a client that answers twice counts twice", SENSITIVITY, pipeline.counting_twice, lambda scene: scene.silent),
     fault("divided by who spoke", SENSITIVITY, noise.divided_by_who_spoke),
@@ -118,8 +135,10 @@ CAUGHT = (
           lambda key, row, d: gaussian_row(key, row % 8, d),
           lambda scene: scene.rounds_per_epoch > 8 or scene.mechanism == "banded_toeplitz"),
     fault("mask key of the first three letters", MASKS,
-          lambda: pipeline.masks_of(lambda client, step: (client[:3], step)), masked),
-    fault("noise scaled by replies", VARIANCE, lambda: noise.of_plan(noise.by_replies), lambda scene: scene.silent),
+          lambda: pipeline.masks_of(lambda strategy, client, step, key: (key, client[:3], step)), masked),
+    fault("noise scaled by replies", VARIANCE,
+          lambda: noise.of_plan(lambda plan, state, answered: noise.scaled(plan, len(answered) / plan.participation.cohort_size)),
+          lambda scene: scene.silent),
     fault("a client asked through two messages", SENSITIVITY, pipeline.asked_twice),
     # found by reviewers
     fault("rows from a public seed from the seventh epoch on", CORRELATION, lambda: noise.public_from(6), lambda scene: scene.epochs > 6),
@@ -128,16 +147,50 @@ CAUGHT = (
     drawn("coordinates beyond 2^17 are the first ones", REPEATED,
           lambda key, row, d: np.resize(gaussian_row(key, row, min(d, 1 << 17)), d), lambda scene: scene.dimension > 1 << 17),
     fault("mask key of the last two letters", MASKS,
-          lambda: pipeline.masks_of(lambda client, step: (client[-2:], step)), masked),
+          lambda: pipeline.masks_of(lambda strategy, client, step, key: (key, client[-2:], step)), masked),
     fault("later clients of a message have the first one's mask", MASKS,
-          lambda: pipeline.of_strategy(pipeline.of_the_first), lambda scene: scene.together == 4 and masked(scene)),
-    fault("few coordinates kept a fifth more often", ("mask share",), pipeline.fewer_gaps, lambda scene: scene.keep_probability < 0.05),
+          lambda: pipeline.of_the_cohort(lambda place: place - (place % 4 if place % 4 > 1 else 0)), lambda scene: scene.together == 4 and masked(scene)),
+    fault("few coordinates kept a fifth more often", ("mask share",), lambda: pipeline.keeping(pipeline.a_fifth_more), lambda scene: scene.keep_probability < 0.05),
     fault("kept values doubled with more than five examples", SENSITIVITY, lambda: pipeline.sending(lambda examples: 1 + (examples > 5))),
-    fault("a client of zeros is not recorded as heard", OWN_ROUND, pipeline.without_zeros),
+    fault("a client of zeros is not recorded as heard", OWN_ROUND, lambda: pipeline.adding_each(pipeline.without_zeros)),
 )
-ESCAPES = (drawn("float32 rows", (), noise.of_float32), drawn("noise of a short key", (), noise.short))
+ESCAPES = (drawn("float32 rows", (), noise.of_float32), drawn("noise of a short key", (), noise.of_a_short_key))
 BY_CHANCE = (
-    fault("two coordinates with correlated noise", (), noise.changed(noise.two_correlated)),
+    drawn("two coordinates with correlated noise", (), noise.changed(noise.two_correlated)),
     fault("no noise in one epoch of a thousand", (), lambda: noise.of_plan(noise.rarely_none)),
 )
 # fmt: on
+
+
+def catches(sabotage, seed=0):
+    """Return {test: scene} of what refutes a pipeline with this sabotage, and the tests that must catch it and did not.
+
+    Of each kind of tests that must catch it (of the noise, where none must) the scenes are run in which it changes anything,
+    until those tests have caught it.
+    """
+    must = [test for test in sabotage.caught_by if "attack" not in test]
+    wanted = {is_coupled(test) for test in must} or {False}
+    found, missed = {}, must
+    with sabotage.patches():
+        for coupled, (scenes, find) in zip((True, False), KINDS, strict=True):
+            for scene in filter(sabotage.applies, scenes) if coupled in wanted else ():
+                refuting = [one.test for one in find(scene, seed) if one.refutes]
+                found = dict.fromkeys(refuting, scene.name) | found
+                missed = [test for test in must if not any(name.startswith(test) for name in found)]
+                if refuting and coupled not in map(is_coupled, missed):
+                    break
+    return found, missed
+
+
+def is_coupled(test):
+    return test.startswith("coupled")
+
+
+if __name__ == "__main__":
+    logging.getLogger("server").setLevel(logging.WARNING)
+    logging.getLogger("client.app").setLevel(logging.CRITICAL)
+    for sabotage in (*CONTROLS, *CAUGHT, *ESCAPES, *BY_CHANCE):
+        if not sys.argv[1:] or sabotage.name in sys.argv[1:]:
+            found, missed = catches(sabotage)
+            row = {"sabotage": sabotage.name, "caught_by": found, "missed_by": missed}
+            print(json.dumps(row), flush=True)

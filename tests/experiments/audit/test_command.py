@@ -41,42 +41,43 @@ def _levels():
         logging.getLogger(name).setLevel(level)
 
 
-def run(tmp_path, capsys, *overrides):
-    """Run the command in this process; return its exit code and JSON document."""
-    config = compose("audit", [f"directory={tmp_path / 'audit'}", "output=json", *overrides], AuditSettings)
-    capsys.readouterr()  # what made a run has printed
-    code = 0
-    try:
-        command.audit(config)
-    except SystemExit as end:
-        code = end.code
-    return code, json.loads(capsys.readouterr().out)
-
-
 @pytest.fixture
-def small(monkeypatch):
-    """Leave one scene of each kind, and no attacks."""
-    kinds = tuple((scenes[:1], find) for scenes, find in command.KINDS)
-    monkeypatch.setattr(command, "KINDS", kinds)
+def call(tmp_path, capsys, monkeypatch):
+    """Run the command in this process with one scene of each kind and no attacks; return its exit code and document."""
+    monkeypatch.setattr(command, "KINDS", tuple((scenes[:1], find) for scenes, find in command.KINDS))
     monkeypatch.setattr(command, "attack_findings", lambda mechanism, seed: [])
 
+    def called(*overrides):
+        given = compose(
+            "audit", [f"directory={tmp_path / 'audit'}", "output=json", *overrides], AuditSettings
+        )
+        capsys.readouterr()  # what made a run has printed
+        code = 0
+        try:
+            command.audit(given)
+        except SystemExit as end:
+            code = end.code
+        return code, json.loads(capsys.readouterr().out)
 
-def test_a_small_audit_passes_and_leaves_its_document(tmp_path, capsys, small):
-    code, document = run(tmp_path, capsys, "sabotage=[a_stale_sum,no clipping]")
+    return called
+
+
+def test_a_small_audit_passes_and_leaves_its_document(tmp_path, call):
+    code, document = call("sabotage=[a stale sum,no clipping]")
     assert code == document["code"] == 0
     assert {row["verdict"] for row in document["rows"] if row["sabotage"] == AS_SHIPPED} == {"nothing found"}
     assert [one["sabotage"] for one in document["sabotages"]] == ["a stale sum", "no clipping"]
     assert all("coupled sensitivity, L2" in one["caught_by"] for one in document["sabotages"])
     assert json.loads((tmp_path / "audit" / "audit.json").read_text()) == document
     with pytest.raises(RunDirectoryError, match="exists already"):
-        run(tmp_path, capsys, "sabotage=none")
+        call("sabotage=[]")
 
 
 @pytest.mark.parametrize("sabotage", CONTROLS[1:3], ids=lambda one: one.name)
-def test_a_product_that_is_broken_is_refuted(tmp_path, capsys, small, sabotage):
+def test_a_product_that_is_broken_is_refuted(call, sabotage):
     """The fault is in force around the command, which knows nothing of it."""
     with sabotage.patches():
-        code, document = run(tmp_path, capsys, "sabotage=none")
+        code, document = call("sabotage=[]")
     assert (code, document["code"]) == (1, 1)
     assert "REFUTED" in document["conclusion"]
 
@@ -96,32 +97,25 @@ def test_exit_codes_follow_from_the_rows_which_people_are_shown(shipped, broken,
     rows = found_in("a scene", AS_SHIPPED, [shipped]) + found_in("s", sabotage.name, [broken])
     document = document_of(rows, [sabotage])
     assert document["code"] == code
-    missed = [] if broken.refutes else ["residual variance"]
-    assert document["sabotages"][0]["missed_by"] == missed
+    assert document["sabotages"][0]["missed_by"] == ([] if broken.refutes else ["residual variance"])
     print_text(document)
     printed = capsys.readouterr().out
-    for words in (
-        "a scene",
-        "residual variance",
-        f"p {shipped.observed:.4g}",
-        sabotage.name,
-        shipped.verdict,
-    ):
-        assert words in printed
+    shown = ("a scene", "residual variance", f"p {shipped.observed:.4g}", sabotage.name, shipped.verdict)
+    assert all(words in printed for words in shown)
 
 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("sabotage=[no cliping]", "sabotage is 'no cliping'"),
+        ("sabotage=[no cliping]", "each of sabotage is 'no cliping'"),
         ("mechanisms=[optimum]", "each of mechanisms"),
         ("mechanisms=[]", "mechanisms is empty"),
         ("runs=3", "runs"),
     ],
 )
-def test_names_that_are_not_known_are_an_error(tmp_path, capsys, override, words):
+def test_names_that_are_not_known_are_an_error(tmp_path, call, override, words):
     with pytest.raises(SettingError, match=words):
-        run(tmp_path, capsys, override)
+        call(override)
     assert not (tmp_path / "audit").exists()
 
 

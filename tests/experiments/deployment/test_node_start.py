@@ -1,7 +1,6 @@
 """What is looked at before a node starts: nothing that one client's data decide keeps it from starting."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -9,34 +8,26 @@ import pytest
 
 import small_files
 from experiments.cli.command import guard
-from experiments.deployment.node import Node, NodeSettings, read_readiness, readiness
+from experiments.deployment.node import NodeSettings, readiness_claim
 from experiments.node_check import node_check
 from experiments.settings.compose import compose
+from fedmf.updates import wire
 
 PUBLIC = "public={shape:[4],classes:3}"
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = (ROOT / "docs/systemd/fedmf-supernode.service").read_text()
 
 
-def check_of_the_unit():
-    """Return the arguments of the unit's check besides those of the data."""
-    (line,) = re.findall(r"(?m)^ExecStartPre=-/opt/fedmf/.venv/bin/fedmf node_check (.*)", UNIT)
-    *words, data = line.split()
-    assert data == "$FEDMF_NODE"
-    return words
-
-
-def noted(folder, *data):
-    """Return the exit code of the unit's check, and what it notes for the node."""
-    (ready,) = check_of_the_unit()
-    assert ready == "ready=/run/fedmf-node/ready"
-    code = checked(f"ready={folder / 'ready'}", *data)
-    return code, read_readiness(str(folder / "ready"))
-
-
 def checked(*words):
     """Return the exit code of the check with `words`."""
     return guard(lambda: node_check(compose("node_check", words, NodeSettings)))
+
+
+def noted(folder, *data):
+    """Return the exit code of the unit's check, and what the node then states of itself."""
+    assert "node_check ready=/run/fedmf-node/ready $FEDMF_NODE" in UNIT
+    code, claim = checked(f"ready={folder / 'ready'}", *data), readiness_claim({"ready": f"{folder}/ready"})
+    return code, claim[wire.READY]
 
 
 def of_one_client(name, split, value):
@@ -62,20 +53,12 @@ def test_one_clients_bad_value_neither_keeps_a_node_away_nor_makes_it_unready(tm
 
 
 def test_the_check_says_that_a_node_is_not_ready_and_lets_it_start(tmp_path, capsys):
+    (tmp_path / "ready").touch()  # as of an earlier start
     data = ("clients=3", "dataset=by_user_npz", f"dataset.path={tmp_path / 'no.npz'}", PUBLIC)
     assert noted(tmp_path, *data) == (0, False)
     said = capsys.readouterr().out
     assert "not ready: its data cannot be loaded: The data file" in said
     assert said.count(". It starts all the same, and says so.\n") == 1
-    assert not readiness(Node(compose("node_check", data, NodeSettings))).endswith(".")
     assert noted(tmp_path, *data, "output=json") == (0, False)
     assert json.loads(capsys.readouterr().out)["ready"] is False
-
-
-def test_what_a_node_says_of_itself_is_what_was_noted_when_it_started(tmp_path, caplog):
-    assert read_readiness(None) is None  # nobody looked: it says nothing
-    assert read_readiness(str(tmp_path / "ready")) is False  # it should have been there
-    for text, said in (("true", True), ("false", False), ("", False), ('"true"', False)):
-        (tmp_path / "ready").write_text(text)
-        assert read_readiness(str(tmp_path / "ready")) is said
-    assert "which cannot be read" in caplog.text
+    assert readiness_claim({}) == {}  # nobody looked: it states nothing
