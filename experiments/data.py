@@ -22,17 +22,16 @@ from typing import Any
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from client.data import femnist, shakespeare, stackoverflow
-from client.data.benchmark import Benchmark
+from client.data.benchmarks import BENCHMARKS, FEMNIST, SHAKESPEARE
+from client.data.conversion import Benchmark
 from client.data.reading import PACKED, reading
-from client.data.sources import AT_ONCE, Files, Raw, Source, source_at, sqlite
+from client.data.sources import Files, Raw, Source, source_at, sqlite
 from client.imports import need
 from experiments.cli.command import end_with, guard
 from experiments.cli.console import USER_MISTAKE
 from experiments.settings.log import messages, stderr_handler
 from fedmf.errors import DataError
 
-BENCHMARKS = (femnist.BENCHMARK, stackoverflow.BENCHMARK, shakespeare.BENCHMARK)
 _TARS = (".tgz", ".tbz2", ".txz")
 
 
@@ -105,13 +104,13 @@ def _benchmark_of(path: Path) -> Benchmark:
         names = [one.files.sqlite, *(hdf5 for _, hdf5 in one.files.splits.values())]
         if path.name == one.files.sqlite or any((path / name).is_file() for name in names):
             return one
-    source = source_at(path, femnist.FILES)
+    source = source_at(path, FEMNIST.files)
     if source.form == "leaf":
-        inputs = (x for raw in source.read("train") for x in raw.columns.get("x", ()))
+        inputs = (raw.columns.get("x") for raw in source.read("train"))
         is_text = next((isinstance(x, str) for x in inputs if isinstance(x, str | list)), False)
-        return shakespeare.BENCHMARK if is_text else femnist.BENCHMARK
+        return SHAKESPEARE if is_text else FEMNIST
     if source.form == "hub":
-        return femnist.BENCHMARK if source.paths[0].suffix == ".parquet" else shakespeare.BENCHMARK
+        return FEMNIST if source.paths[0].suffix == ".parquet" else SHAKESPEARE
     for one in BENCHMARKS:
         if path.is_file() and len(sqlite(path, one.files).splits) == len(one.files.splits):
             return one
@@ -187,9 +186,8 @@ def downloaded(table: Any, files: Files) -> Source:
     for name, kind in held.features.items():
         if isinstance(kind, library.Image):
             held = held.cast_column(name, library.Image(decode=False))
-    parts = (held[start : start + AT_ONCE] for start in range(0, len(held), AT_ONCE))
-    read = (Raw(part[files.hub_columns[0]], part, files.hub) for part in parts)
-    return Source("hub", files.hub, [], ["all"], lambda split: read)
+    rows = (Raw(row[files.hub_columns[0]], files.hub, row) for row in held)
+    return Source("hub", files.hub, [], ["all"], lambda split: rows)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from client.data import digits
+from client.data import load
 from experiments.cli import command
 from experiments.cli.result import show
 from experiments.deployment.apps import run_settings
@@ -55,7 +55,7 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
             f"{APP} holds no pyproject.toml, from which Flower bundles the app; run the demo from a checkout: "
             "make deploy-demo."
         )
-    clients = len(digits.load().clients)
+    clients = len(load("digits").clients)
     default = datetime.now().strftime("runs/deploy-demo_%Y-%m-%d_%H-%M-%S")
     directory = RunDirectory(Path(settings.directory or default).resolve())
     directory.refuse_if_used()

@@ -167,38 +167,6 @@ class CheckedClients(LazyClients):
         return own_code(f"{who} failed", DataError) if self.is_own else nullcontext()
 
 
-def checked(
-    dataset: Dataset,
-    public: Public | None = None,
-    *,
-    path: object = None,
-    is_own: bool = False,
-    most: int | None = None,
-) -> Dataset:
-    """Return `dataset` with its clients checked when they are read.
-
-    With `public` they are compared with it, and the test set is empty; otherwise with what the test set shows, which is
-    checked now. `path`: where it was read, for the messages; `is_own`: its clients are code of the user's own; `most`: of
-    each client at most so many examples are kept. Raises `DataError` for a test set, shape or number of classes that
-    cannot be right.
-    """
-    test = dataset.test
-    if public is None:
-        public = dataset.public
-        public.check(test, f"the test set of dataset {dataset.name}{'' if path is None else f' at {path}'}")
-    else:
-        test = public.none()
-    return replace(
-        dataset,
-        test=test,
-        input_shape=public.shape,
-        classes=public.classes,
-        task=public.task,
-        labels=public.labels,
-        clients=CheckedClients(dataset.clients, public, dataset.name, is_own, most),
-    )
-
-
 def check_counted(dataset: Dataset) -> None:
     """Raise `DataError` where the accuracy would count no target of the test set: padding, or unknown words, alone."""
     y, left_out = dataset.test.y, (IGNORED_TARGET, *dataset.uncounted)
@@ -219,12 +187,16 @@ def limited(
     path: object = None,
     is_own: bool = False,
 ) -> Dataset:
-    """Return `dataset`, `checked`, with what is asked for, in this order.
+    """Return `dataset` with its clients checked when they are read, and with what is asked for, in this order.
 
     Of each user the first `max_examples_per_user` examples are kept and the others discarded; users are cut into
     clients of at most `examples_per_client` examples; `max_test_examples` test examples are kept, drawn by a public
-    seed (fewer of them are always among more). `unit` says the first two. Raises `SettingError` for numbers below
+    seed (fewer of them are always among more). `unit` states the first two. Raises `SettingError` for numbers below
     one, and for cutting clients that are no person's.
+
+    With `public` clients are compared with it, and the test set is empty; otherwise with what the test set shows, which is
+    checked now. `path`: where it was read, for the messages; `is_own`: its clients are code of the user's own. Raises
+    `DataError` for a test set, shape or number of classes that cannot be right.
     """
     clients, unit, person, most = dataset.clients, dataset.unit, dataset.person, max_examples_per_user
     for name, value in (
@@ -248,9 +220,22 @@ def limited(
             )
         clients = clients.cut(examples_per_client)
         unit = describe_unit(person, examples_per_client, max_examples_per_user)
-    test = subsample(dataset.test, max_test_examples)
-    dataset = replace(dataset, clients=clients, unit=unit, test=test)
-    return checked(dataset, public, path=path, is_own=is_own, most=most)
+    if public is None:
+        public = dataset.public
+        test = subsample(dataset.test, max_test_examples)
+        public.check(test, f"the test set of dataset {dataset.name}{'' if path is None else f' at {path}'}")
+    else:
+        test = public.none()
+    return replace(
+        dataset,
+        unit=unit,
+        test=test,
+        input_shape=public.shape,
+        classes=public.classes,
+        task=public.task,
+        labels=public.labels,
+        clients=CheckedClients(clients, public, dataset.name, is_own, most),
+    )
 
 
 def subsample(examples: Examples, count: int | None) -> Examples:
@@ -258,7 +243,7 @@ def subsample(examples: Examples, count: int | None) -> Examples:
     if count is None or len(examples) <= count:
         return examples
     rows = np.sort(np.random.default_rng(TEST_SEED).permutation(len(examples))[:count])
-    return examples.take(rows)
+    return Examples(examples.x[rows], examples.y[rows])
 
 
 @dataclass(frozen=True)
@@ -275,7 +260,7 @@ class SomeClients(LazyClients):
 
     def client(self, i: int) -> Examples:
         """Return one client's examples."""
-        return self.everyone[self._number(i)]
+        return self.everyone.client(self._number(i))
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
         """Write which places these are, and who the clients are; for all of them, who everyone is."""
@@ -303,7 +288,7 @@ def hold_out(dataset: Dataset, share: float, use: str, max_test_examples: int | 
     count = math.floor(share * clients)
     if count == 0:
         raise SettingError(f"held_out is {share}, which is none of {clients} clients; give a larger share.")
-    assert isinstance(dataset.clients, LazyClients)  # `checked` makes them so
+    assert isinstance(dataset.clients, LazyClients)  # `limited` makes them so
     key = PublicSeed(TEST_SEED).digest("held out clients")
     held = SomeClients(dataset.clients, key, range(count))
     trained = held if use == "train" else replace(held, places=range(count, clients))

@@ -10,12 +10,13 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from client.data.rows import is_array, pieces, take
-from fedmf.errors import DataError, SettingError
+from client.data.rows import Converted, pieces
+from fedmf.checks import check_at_least, check_choice
+from fedmf.errors import DataError, FedmfError, SettingError
 
 if TYPE_CHECKING:
     from client.data.identity import Fingerprint
@@ -53,10 +54,6 @@ class Examples:
         """Return the number of examples."""
         return len(self.y)
 
-    def take(self, rows: np.ndarray) -> "Examples":
-        """Return the examples with the numbers `rows`."""
-        return Examples(take(self.x, rows), take(self.y, rows))
-
 
 @dataclass(frozen=True)
 class Public:
@@ -78,12 +75,11 @@ class Public:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for what no data set can be."""
-        if not isinstance(self.shape, tuple) or not all(map(_is_count, self.shape)):
+        if not isinstance(self.shape, tuple):
             raise DataError(f"shape is {self.shape!r}; it must be a list of whole numbers of at least 1.")
-        if not _is_count(self.classes):
-            raise DataError(f"classes is {self.classes!r}; it must be a whole number of at least 1.")
-        if self.task not in TASKS:
-            raise DataError(f"task is {self.task!r}; it must be one of {', '.join(TASKS)}.")
+        for name, value in (*(("shape", size) for size in self.shape), ("classes", self.classes)):
+            check_at_least(name, value, 1)
+        check_choice("task", self.task, TASKS)
         is_text = np.issubdtype(self.dtype, np.integer) and self.target_shape == self.shape
         if self.task == NEXT_TOKEN and not is_text:
             raise DataError(
@@ -98,21 +94,18 @@ class Public:
         >>> Public.of({"shape": [20], "classes": 104, "task": "next_token"}).dtype
         'int64'
         """
-        unknown = set(given) - {*cls.__dataclass_fields__}
-        if unknown or not {"shape", "classes"} <= set(given):
-            raise SettingError(
-                f"public is {dict(given)}; it must be a mapping of shape, classes and, where they differ from the defaults, "
-                f"{', '.join([*cls.__dataclass_fields__][2:])}."
-            )
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
         }
         if values.get("task") == NEXT_TOKEN:
-            values = {"dtype": "int64", "target_shape": values["shape"], **values}
+            values = {"dtype": "int64", "target_shape": values.get("shape"), **values}
         try:
             return cls(**values)
-        except (DataError, TypeError) as error:
-            raise SettingError(f"public is {dict(given)}: {error}") from error
+        except (FedmfError, TypeError) as error:
+            raise SettingError(
+                f"public is {dict(given)}; it must be a mapping of shape, classes and, where they differ from the defaults, "
+                f"{', '.join([*cls.__dataclass_fields__][2:])}: {str(error).removesuffix('.')}."
+            ) from error
 
     def setting(self) -> dict[str, Any]:
         """Return what `of` makes this of.
@@ -167,17 +160,12 @@ class Public:
                         )
 
 
-def _is_count(value: object) -> bool:
-    """Return whether `value` is a whole number of at least 1."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
-
-
 def check_examples(examples: object, who: str) -> None:
     """Raise `DataError` unless `examples` are `Examples` of arrays of numbers."""
     if not isinstance(examples, Examples):
         raise DataError(f"{who} is {type(examples).__name__}; it must be client.data.Examples.")
     for name, array in (("x", examples.x), ("y", examples.y)):
-        if not is_array(array):
+        if not isinstance(array, np.ndarray | Converted):
             raise DataError(f"{name} of {who} is {type(array).__name__}; it must be a numpy array.")
     if examples.x.dtype.kind not in "fiub" or examples.y.dtype.kind not in "fiu":
         raise DataError(
@@ -231,7 +219,7 @@ class Dataset:
             return Public(
                 shape, self.classes, self.task, x.dtype.name, y.shape[1:], y.dtype.name, self.labels
             )
-        except DataError as error:
+        except FedmfError as error:
             raise DataError(f"Dataset {self.name} cannot be right. {error}") from error
 
 
@@ -259,11 +247,7 @@ class LazyClients(Sequence[Examples]):
     def client(self, i: int) -> Examples:
         """Return the examples of client i, 0 <= i < len(self)."""
 
-    @overload
-    def __getitem__(self, index: int) -> Examples: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Examples]: ...
-    def __getitem__(self, index: int | slice) -> Examples | Sequence[Examples]:
+    def __getitem__(self, index: Any) -> Any:
         """Return one client's examples, or a list of several clients' for a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]

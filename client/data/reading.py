@@ -174,7 +174,7 @@ class Unreadable:
     """What of the examples in `where` could not be read: raised at once for public ones, said on stderr for others.
 
     An example of a training user that cannot be read stays in the data set, marked, so that its client fails when it is
-    read: see `client.data.checked`.
+    read: see `client.data.clients.limited`.
     """
 
     where: Path | str

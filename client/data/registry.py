@@ -5,16 +5,14 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any
 
-from client.data import arrays, digits, femnist, own, shakespeare, stackoverflow, synthetic
+from client.data import arrays, benchmarks, bundled
 from client.data.clients import check_counted, hold_out, limited
-from client.data.dataset import Dataset, Public, check_examples
-from client.data.own import TEXT_SETTINGS, OwnSettings
+from client.data.dataset import Dataset, Public
+from client.data.own import LICENCE, TEXT_SETTINGS, OwnSettings
 from client.data.reading import reading
 from client.data.text import load_lines
 from client.imports import check_takes, import_maker, need, own_code
@@ -34,45 +32,30 @@ class Entry:
     test_users: str
 
 
-def _entry(module: ModuleType) -> Entry:
-    """Return the entry of a loader module: its `load`, its first docstring line, and what its constants say."""
-    summary = (module.__doc__ or "").strip().splitlines()[0]
-    return Entry(module.load, summary, module.LICENCE, module.SOURCE, module.TEST_USERS)
-
-
 def _own(
     load: Callable[..., Dataset],
     summary: str,
     test_users: str = "counted when loaded, and said in the privacy statement",
 ) -> Entry:
     """Return the entry of a loader of your own files."""
-    return Entry(load, summary, own.LICENCE, "a file of the user's own", test_users)
+    return Entry(load, summary, LICENCE, "a file of the user's own", test_users)
 
 
-class OwnLoader:
-    """The loader `name` of your own texts or tables, which takes the `settings` of `OwnSettings` and a path."""
+def _own_table(name: str, *settings: str) -> Callable[..., Dataset]:
+    """Return the loader `name` of your own texts or tables, which takes a path and these fields of `OwnSettings`."""
 
-    def __init__(self, name: str, *settings: str) -> None:
-        hints, keyword = (
-            get_type_hints(OwnSettings),
-            partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY),
-        )
-        taken = [
-            keyword(one.name, default=one.default, annotation=hints[one.name])
-            for one in fields(OwnSettings)
-            if one.name in settings
-        ]
-        path = inspect.Parameter("path", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=str)
-        self.name = name
-        self.__signature__ = inspect.Signature([path, *taken, keyword("public", default=None)])
-
-    def __call__(self, path: str | Path, *, public: Public | None = None, **settings: Any) -> Dataset:
+    def load_own(path: str, *, public: Public | None = None, **given: Any) -> Dataset:
         """Return the data set at `path`."""
-        given = OwnSettings(**settings)
-        if self.name == "by_user_text":
-            return load_lines(self.name, Path(path), given, public)
+        if name == "by_user_text":
+            return load_lines(name, Path(path), OwnSettings(**given), public)
         tables: Any = need("client.data.tables", f"Reading {path}")
-        return tables.load_table(self.name, Path(path), given, public)  # type: ignore[no-any-return]
+        return tables.load_table(name, Path(path), OwnSettings(**given), public)  # type: ignore[no-any-return]
+
+    path, public, _ = inspect.signature(load_own, eval_str=True).parameters.values()
+    fields = inspect.signature(OwnSettings, eval_str=True).parameters.values()
+    taken = [field.replace(kind=field.KEYWORD_ONLY) for field in fields if field.name in settings]
+    load_own.__signature__ = inspect.Signature([path, *taken, public])  # type: ignore[attr-defined]
+    return load_own
 
 
 LIMITS = ("max_examples_per_user", "examples_per_client", "max_test_examples")
@@ -83,30 +66,40 @@ _COLUMNS = ("user", "label", "split", "classes", "labels")
 _TYPED = (*_COLUMNS, "features", "text", "image", *TEXT_SETTINGS)
 
 DATASETS: dict[str, Entry] = {
-    "digits": _entry(digits),
-    "synthetic": _entry(synthetic),
+    "digits": Entry(
+        bundled.load_digits,
+        "Scanned digits that ship with scikit-learn: 1437 clients with one 8 x 8 image each, 360 test images.",
+        **bundled.DIGITS,
+        test_users="no users: each image is a client, and is in one split only",
+    ),
+    "synthetic": Entry(
+        bundled.load_synthetic,
+        "Made-up points of up to a billion clients: drawn when asked for, so that size costs neither time nor memory.",
+        **bundled.SYNTHETIC,
+        test_users="no users: test points belong to no client",
+    ),
     "by_user_npz": _own(
         arrays.load,
         "Your own arrays: x, y, user and optionally split, in one .npz file or a folder of .npy files.",
     ),
     "by_user_text": _own(
-        OwnLoader("by_user_text", *TEXT_SETTINGS),
+        _own_table("by_user_text", *TEXT_SETTINGS),
         "Your own texts: JSON lines with user and text (or tokens).",
     ),
     "by_user_csv": _own(
-        OwnLoader("by_user_csv", *_COLUMNS, "features", "text", "delimiter", *TEXT_SETTINGS),
+        _own_table("by_user_csv", *_COLUMNS, "features", "text", "delimiter", *TEXT_SETTINGS),
         "Your own table: CSV with a user and a label or text in each row, columns by name.",
     ),
     "by_user_parquet": _own(
-        OwnLoader("by_user_parquet", *_TYPED),
+        _own_table("by_user_parquet", *_TYPED),
         "Your own table: parquet with a user and a label or text in each row, columns by name.",
     ),
     "by_user_images": _own(
-        OwnLoader("by_user_images", *_COLUMNS, "table", "file"),
+        _own_table("by_user_images", *_COLUMNS, "table", "file"),
         "A folder of pictures: USER/LABEL/FILE, or a table of files, users and labels; decoded when a client's turn comes.",
     ),
     "by_user_hub": _own(
-        OwnLoader("by_user_hub", *_TYPED),
+        _own_table("by_user_hub", *_TYPED),
         "A Hugging Face data set on disk, as datasets' save_to_disk wrote it, with columns by name; memory-mapped.",
     ),
     "partitioned": _own(
@@ -114,9 +107,28 @@ DATASETS: dict[str, Entry] = {
         "Your own arrays without users, dealt out to made-up clients by a partitioner of flwr-datasets.",
         "no users: clients are made up; with partitioner=grouped counted when loaded",
     ),
-    "femnist": _entry(femnist),
-    "shakespeare": _entry(shakespeare),
-    "stackoverflow": _entry(stackoverflow),
+    "femnist": Entry(
+        benchmarks.load_femnist,
+        "Federated EMNIST: handwritten digits and letters of 3,400 writers, 62 classes; TFF, LEAF or hub files.",
+        benchmarks.FEMNIST.licence,
+        benchmarks.FEMNIST.source,
+        "all train too; counted when loaded, and said in the privacy statement",
+    ),
+    "shakespeare": Entry(
+        benchmarks.load_shakespeare,
+        "Shakespeare's plays by role, for next-character prediction; TFF, LEAF or hub files.",
+        benchmarks.SHAKESPEARE.licence,
+        benchmarks.SHAKESPEARE.source,
+        "all train too; counted when loaded, and said in the privacy statement",
+    ),
+    "stackoverflow": Entry(
+        benchmarks.load_stackoverflow,
+        "Stack Overflow, next-word prediction: 342,477 users, 135.8 M sentences; TFF's sqlite or HDF5 files.",
+        benchmarks.STACKOVERFLOW.licence,
+        benchmarks.STACKOVERFLOW.source,
+        "about 97 % train too, by TFF's counts, and none with test=heldout; counted when loaded, and said in the privacy "
+        "statement",
+    ),
 }
 
 
@@ -146,7 +158,7 @@ def load(
 
     Raises `SettingError` for an unknown name or a setting that the loader does not take; `DataError` for data that
     are missing or malformed, for a test set that cannot be right, and for whatever a loader of the user's own raises.
-    The examples of a client are checked when it is read: see `client.data.clients.checked`.
+    The examples of a client are checked when it is read: see `client.data.clients.limited`.
     """
     loader = _loader(name)
     limits = dict(zip(LIMITS, (max_examples_per_user, examples_per_client, max_test_examples), strict=True))
@@ -176,8 +188,6 @@ def load(
         raise
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
-    if public is None:
-        check_examples(dataset.test, f"the test set of dataset {dataset.name}")
     dataset = limited(dataset, public, path=path, is_own=is_own, **limits)
     if held_out is not None:
         dataset = hold_out(dataset, held_out, held_out_use, max_test_examples)

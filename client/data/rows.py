@@ -4,7 +4,6 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any, cast
 
@@ -50,30 +49,13 @@ class Rows(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Converted(Rows):
-    """`convert(stored[rows])`; `stored` may be mapped, or make its rows itself."""
+    """`convert(stored[rows])` of this shape and type; `stored` may be mapped, or make its rows itself."""
 
     stored: Any
     rows: np.ndarray
     convert: Callable[[np.ndarray], np.ndarray]
-
-    @cached_property
-    def _first(self) -> np.ndarray:
-        return self.convert(self.stored[self.rows[:1]])
-
-    @property
-    def dtype(self) -> np.dtype:  # type: ignore[override]
-        """Return the type after conversion."""
-        return self._first.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        """Return the shape after conversion."""
-        return (len(self.rows), *self._first.shape[1:])
-
-    @property
-    def nbytes(self) -> int:
-        """Return the bytes of all rows after conversion."""
-        return len(self.rows) * self._first.nbytes
+    shape: tuple[int, ...]
+    dtype: np.dtype
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return converted rows."""
@@ -82,23 +64,11 @@ class Converted(Rows):
 
 def converted(stored: Any, rows: np.ndarray, convert: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return `convert(stored[rows])`: in memory where that is small, else as `Converted`, which serves as an array."""
-    array = Converted(stored, rows, convert)
-    if len(rows) == 0 or array.nbytes <= HELD:
-        return array[:]
-    return cast(np.ndarray, array)
-
-
-def is_array(value: object) -> bool:
-    """Return whether `value` is an array, or serves as one."""
-    return isinstance(value, np.ndarray | Converted)
-
-
-def take(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the rows `rows` of an array; of a `Converted` one nothing is made yet where they are many."""
-    if isinstance(array, Converted):
-        return converted(array.stored, array.rows[rows], array.convert)
-    chosen: np.ndarray = array[rows]
-    return chosen
+    first = convert(stored[rows[:1]])
+    if len(rows) * first.nbytes <= HELD:
+        return convert(stored[rows])
+    shape = (len(rows), *first.shape[1:])
+    return cast(np.ndarray, Converted(stored, rows, convert, shape, first.dtype))
 
 
 def pieces(array: np.ndarray) -> Iterator[np.ndarray]:

@@ -1,7 +1,7 @@
 """The benchmarks' files as they are published: TFF's HDF5 and sqlite, LEAF's JSON, the hub's parquet and CSV.
 
-Each source yields what its files hold, some examples at a time, as columns by name; what these mean is said by the
-benchmark (`client.data.benchmark`).
+Each source yields its examples as columns by name, one example at a time; what these mean is the benchmark's affair
+(`client.data.benchmarks`).
 
 TensorFlow Federated unpacks what it downloads into ~/.tff, under the names below
 (tensorflow_federated/python/simulation/datasets/download.py, emnist.py, shakespeare.py, stackoverflow.py).
@@ -13,13 +13,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from client.data.reading import read_json, reading
 from client.imports import need
 from fedmf.errors import DataError
 
-AT_ONCE = 1000  # rows that are in memory together
+_AT_ONCE = 1000  # rows of a table that are in memory together
 _EXAMPLE = """
 name: "example.proto" package: "tf" syntax: "proto3"
 message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
@@ -59,16 +59,15 @@ class Files:
     hub_columns: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Raw:
-    """Some examples as a file holds them: the user of each, and columns of as many values.
+class Raw(NamedTuple):
+    """One example as a file at `where` holds it: its user, and its columns.
 
-    `wrong` says why they cannot be read, where they cannot. Who they are of, and how many, is known all the same.
+    `wrong` states why the columns cannot be read, where they cannot; the example counts nevertheless.
     """
 
-    users: Sequence[str]
-    columns: Mapping[str, Any]
-    where: str
+    user: Any
+    where: Path | str
+    columns: Mapping[str, Any] = {}
     wrong: str = ""
 
 
@@ -107,14 +106,14 @@ def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[
         if not hasattr(groups, "keys"):
             raise DataError(f"{path} holds no group examples/USER; it must be an HDF5 file of TFF.")
         for user in groups:
-            group, where = groups.get(user), f"{path}, user {user!r}"
-            columns = {name: group.get(name) for name in files.fields} if hasattr(group, "keys") else {}
-            counts = {getattr(column, "shape", ())[:1] for column in columns.values()}
-            if len(counts) != 1 or () in counts:
-                yield Raw([user], {}, where, f"it must hold {', '.join(files.fields)} of one length.")
+            group = groups.get(user)
+            columns = [group.get(name) for name in files.fields] if hasattr(group, "keys") else []
+            counts = {getattr(column, "shape", ())[:1] for column in columns}
+            if len(counts) == 1 and () not in counts:
+                for values in zip(*(column[:] for column in columns), strict=True):
+                    yield Raw(user, path, dict(zip(files.fields, values, strict=True)))
             else:
-                columns = {name: column[:] for name, column in columns.items()}
-                yield Raw([user] * len(columns[files.fields[0]]), columns, where)
+                yield Raw(user, path, wrong=f"it must hold {', '.join(files.fields)} of one length.")
 
 
 def sqlite(path: Path, files: Files) -> Source:
@@ -157,15 +156,14 @@ def _read_sqlite(path: Path, files: Files, split: str) -> Iterator[Raw]:
         question = (
             "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY rowid"
         )
-        rows = file.execute(question, (name,))
         heard: set[str] = set()
-        while some := rows.fetchmany(AT_ONCE):
-            known = [(user, message) for user, message in some if user in counts]
-            heard |= {user for user, _ in known}
-            yield Raw([user for user, _ in known], {"example": [message for _, message in known]}, str(path))
+        for user, message in file.execute(question, (name,)):
+            if user in counts:
+                heard.add(user)
+                yield parsed(user, path, message, files.fields)
     if heard and split.endswith("train"):
         for user in [user for user, count in counts.items() if count and user not in heard]:
-            yield Raw([user], {}, f"{path}, user {user!r}", "its examples are not there.")
+            yield Raw(user, path, wrong="its examples are not there.")
 
 
 @cache
@@ -178,29 +176,25 @@ def _example_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tf.Example"))
 
 
-def examples(messages: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the features `names` of serialised tf.train.Example, as columns of texts (bytes) or lists of numbers.
-
-    Raises `DataError` for what is no such message, or lacks a feature.
-    """
+def parsed(user: str, path: Path, message: Any, names: Sequence[str]) -> Raw:
+    """Return a serialised tf.train.Example, whose features `names` are texts (bytes) or lists of numbers."""
     from google.protobuf.message import DecodeError
 
-    columns: dict[str, list[Any]] = {name: [] for name in names}
-    for message in messages:
-        example = _example_class()()
-        try:
-            example.ParseFromString(message)
-        except (DecodeError, TypeError) as error:
-            raise DataError("A stored example is no tf.train.Example.") from error
-        features = example.features.feature
-        for name, column in columns.items():
-            if name not in features:
-                held = ", ".join(sorted(features)) or "nothing"
-                raise DataError(f"A stored example lacks {name}; it holds {held}.")
-            kind = features[name].WhichOneof("kind")
-            values = list(getattr(features[name], kind).value) if kind else []
-            column.append(values[0] if kind == "texts" and len(values) == 1 else values)
-    return columns
+    example = _example_class()()
+    try:
+        example.ParseFromString(message)
+    except (DecodeError, TypeError):
+        return Raw(user, path, wrong="A stored example is no tf.train.Example.")
+    features = example.features.feature
+    if absent := [name for name in names if name not in features]:
+        held = ", ".join(sorted(features)) or "nothing"
+        return Raw(user, path, wrong=f"A stored example lacks {absent[0]}; it holds {held}.")
+    columns = {}
+    for name in names:
+        kind = features[name].WhichOneof("kind")
+        values = list(getattr(features[name], kind).value) if kind else []
+        columns[name] = values[0] if kind == "texts" and len(values) == 1 else values
+    return Raw(user, path, columns)
 
 
 def leaf(folder: Path) -> Source:
@@ -212,8 +206,8 @@ def leaf(folder: Path) -> Source:
 def _read_leaf(paths: Mapping[str, Sequence[Path]], split: str) -> Iterator[Raw]:
     """Yield the examples user by user, one file in memory at a time.
 
-    A training user without examples, or without lists of as many inputs as labels, is one example that cannot be
-    read: who the clients are is said by the names alone.
+    A training user without examples, or without lists of as many inputs as labels, is one example that cannot be read: the
+    names alone decide who the clients are.
     """
     for file in paths[split]:
         with reading(file, "JSON"):
@@ -223,13 +217,12 @@ def _read_leaf(paths: Mapping[str, Sequence[Path]], split: str) -> Iterator[Raw]
             raise DataError(f"{file} holds no user_data; a LEAF file is {{users, num_samples, user_data}}.")
         for user, held in data.items():
             x, y = (held.get("x"), held.get("y")) if isinstance(held, dict) else (None, None)
-            where = f"{file}, user {user!r}"
             if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
-                yield Raw([user], {}, where, "there must be lists x and y of one length.")
-            elif x:
-                yield Raw([user] * len(x), {"x": x, "y": y}, where)
-            elif split == "train":
-                yield Raw([user], {}, where, "there are no examples.")
+                yield Raw(user, file, wrong="there must be lists x and y of one length.")
+            elif not x and split == "train":
+                yield Raw(user, file, wrong="there are no examples.")
+            else:
+                yield from (Raw(user, file, {"x": one, "y": label}) for one, label in zip(x, y, strict=True))
 
 
 def hub(path: Path, files: Files) -> Source:
@@ -248,10 +241,10 @@ def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
             raise DataError(
                 f"{file} lacks the column {absent[0]}; it must have {', '.join(files.hub_columns)}."
             )
-        for batch in table.held.to_batches(AT_ONCE):
+        for batch in table.held.to_batches(_AT_ONCE):
             with reading(file, "texts of UTF-8"):
-                columns = batch.to_pydict()
-            yield Raw(columns[files.hub_columns[0]], columns, str(file))
+                rows = batch.to_pylist()
+            yield from (Raw(row[files.hub_columns[0]], file, row) for row in rows)
 
 
 def source_at(path: Path, files: Files) -> Source:

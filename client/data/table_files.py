@@ -23,7 +23,9 @@ Column = Any
 
 AT_ONCE = 1 << 14
 """Rows of parquet that are decoded together: of lists, what parquet needs for it is ten times what they are."""
-KINDS = (".png", ".jpg", ".jpeg")
+TEXT, BYTES, LIST, WHOLE, FLOAT, TRUTH = "text", "bytes", "list", "whole number", "float", "true or false"
+NUMBERS = (WHOLE, FLOAT, TRUTH)
+PICTURES = (".png", ".jpg", ".jpeg")
 SPLITS = ("train", "test")
 TABLES_OF_PICTURES = ("metadata.csv", "metadata.parquet")
 _OF_SYSTEMS = {"thumbs.db", "desktop.ini"}  # besides hidden files: what a system puts next to pictures
@@ -70,8 +72,8 @@ class Table:
     typed: bool = True
     folder: Path | None = None
 
-    def column(self, name: str, key: str) -> Column:
-        """Return a column, or raise `DataError` about the setting `key` that names it.
+    def column(self, name: str, key: str, kinds: Sequence[str], right: str) -> Column:
+        """Return a column of one of the `kinds`; raise `DataError` about the setting `key`, or state what would be `right`.
 
         Of encoded pictures its bytes are returned; dictionaries and types of extensions are resolved. Empty cells, and texts
         that are not UTF-8, are one user's values and stay.
@@ -92,7 +94,11 @@ class Table:
             for chunk in chunks:
                 _as_bytes(chunk).validate(full=True)
         column = pa.chunked_array(chunks, type=chunks[0].type if chunks else column.type)
-        return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if kind_of(column.type) not in kinds:
+            raise DataError(f"{self.about(name)} is {column.type}{right}.")
+        return column
 
     def about(self, name: str) -> str:
         """Return what an error calls a column."""
@@ -109,7 +115,7 @@ def _as_bytes(chunk: Any) -> Any:
 
 def _bytes_for(kind: Any) -> Any:
     """Return the type of bytes for one of texts, or of lists of them, and others as they are."""
-    if is_text(kind):
+    if kind_of(kind) == TEXT:
         return pa.binary() if pa.types.is_string(kind) else pa.large_binary()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         of = pa.list_ if pa.types.is_list(kind) else pa.large_list
@@ -117,19 +123,19 @@ def _bytes_for(kind: Any) -> Any:
     return kind
 
 
-def is_list(kind: Any) -> bool:
-    """Return whether an Arrow type holds lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+_TYPES: dict[str, tuple[Callable[[Any], bool], ...]] = {
+    TEXT: (pa.types.is_string, pa.types.is_large_string),
+    BYTES: (pa.types.is_binary, pa.types.is_large_binary),
+    LIST: (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
+    WHOLE: (pa.types.is_integer,),
+    FLOAT: (pa.types.is_floating,),
+    TRUTH: (pa.types.is_boolean,),
+}
 
 
-def is_number(kind: Any) -> bool:
-    """Return whether an Arrow type holds numbers, or true and false."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
-
-def is_text(kind: Any) -> bool:
-    """Return whether an Arrow type holds texts."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def kind_of(kind: Any) -> str:
+    """Return which of `_TYPES` an Arrow type is, "" for another."""
+    return next((name for name, tests in _TYPES.items() if any(test(kind) for test in tests)), "")
 
 
 def read_csv(path: Path, columns: Columns, delimiter: str = ",", folder: Path | None = None) -> Table:
@@ -237,10 +243,12 @@ def read_images(folder: Path, columns: Columns, settings: OwnSettings) -> Table:
         place = file.relative_to(folder).parts
         if any(part[0] == "." or part.lower() in _OF_SYSTEMS for part in place):
             continue
-        if file.suffix.lower() in KINDS and len(place) > 2:
+        if file.suffix.lower() in PICTURES and len(place) > 2:
             found.append(place)
         elif not file.is_dir() or len(place) == 4:
-            raise DataError(f"{file} is no picture at USER/LABEL/FILE; a picture ends in {', '.join(KINDS)}.")
+            raise DataError(
+                f"{file} is no picture at USER/LABEL/FILE; a picture ends in {', '.join(PICTURES)}."
+            )
     if not found:
         raise DataError(f"{folder} holds no pictures; they must lie at {folder}/USER/LABEL/FILE.")
     splits = [place[0] if len(place) == 4 else "" for place in found]

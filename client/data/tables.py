@@ -20,7 +20,19 @@ from client.data.dataset import UNREADABLE, Dataset, Public
 from client.data.own import TEXT_SETTINGS, Owned, OwnSettings, count_classes, owned
 from client.data.reading import reading
 from client.data.rows import Pictures, Rows
-from client.data.table_files import READERS, Column, Columns, Table, is_list, is_number, is_text
+from client.data.table_files import (
+    BYTES,
+    LIST,
+    NUMBERS,
+    READERS,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    Column,
+    Columns,
+    Table,
+    kind_of,
+)
 from client.data.text import Tokens, from_texts, split_text, text_level
 from fedmf.errors import DataError, SettingError
 
@@ -30,6 +42,7 @@ LEARNT_NAMES = (
 )
 NAME_THEM = "name the columns of the inputs in features, or set text or image to one"
 _MEANINGS = {"train": 0, "test": 1, "0": 0, "1": 1, "false": 0, "true": 1}
+_INDEX = "__index_level_"  # a column that pandas writes
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}(\.0*)?")
 
@@ -61,12 +74,8 @@ def users_of(table: Table, name: str) -> tuple[np.ndarray, list[Any]]:
 
     Names are whole numbers or texts, taken as they are: "7" and "007" are two users.
     """
-    column = table.column(name, "user")
-    if not (pa.types.is_integer(column.type) or is_text(column.type)):
-        raise DataError(
-            f"{table.about(name)} is {column.type}; it must name users by whole numbers or texts."
-        )
-    places, names = ranked(column)
+    right = "; it must name users by whole numbers or texts"
+    places, names = ranked(table.column(name, "user", (WHOLE, TEXT), right))
     if not len(places):
         raise DataError(f"{table.path} holds no rows; it must hold one for each example.")
     if nameless := int((places < 0).sum()):
@@ -80,16 +89,12 @@ def test_rows(table: Table, name: str | None) -> np.ndarray | None:
     """Return which rows are test rows: by the files, by the column `name` (None: `split`, if there is one), or None."""
     if name is None and (table.test is not None or "split" not in table.names):
         return table.test
-    name = name or "split"
-    column = table.column(name, "split")
-    if not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type) or is_text(column.type)):
-        raise DataError(f"{table.about(name)} is {column.type}; it must hold 0 or train, 1 or test.")
-    places, values = ranked(column)
+    name, right = name or "split", "; it must hold 0 or train, 1 or test"
+    places, values = ranked(table.column(name, "split", (WHOLE, TRUTH, TEXT), right))
     meanings = np.array([*(_MEANINGS.get(str(value).lower(), -1) for value in values), -1])[places]
     if (meanings < 0).any():
-        row = int(np.argmax(meanings < 0)) + 1
         raise DataError(
-            f"{table.about(name)} holds neither in row {row}; it must hold 0 or train, 1 or test."
+            f"{table.about(name)} holds neither in row {int(np.argmax(meanings < 0)) + 1}{right}."
         )
     is_test: np.ndarray = meanings == 1
     return is_test
@@ -123,10 +128,8 @@ def read_labels(
     must be right and has none of the classes; another such row is `UNREADABLE`.
     """
     where, public, classes = table.about(name), rows.public, settings.classes
-    column, declared = table.column(name, "label"), table.class_names.get(name, ())
-    whole = pa.types.is_integer(column.type)
-    if not (whole or is_text(column.type)):
-        raise DataError(f"{where} is {column.type}; it must hold whole numbers or names.")
+    column = table.column(name, "label", (WHOLE, TEXT), "; it must hold whole numbers or names")
+    whole, declared = kind_of(column.type) == WHOLE, table.class_names.get(name, ())
     labels = settings.labels or (public.labels if public else ()) or declared
     places, values = ranked(column, strip=not table.typed)
     rows.check(places < 0, f"{where} is empty, or not UTF-8, in {{}}", "every one must have a label")
@@ -178,33 +181,25 @@ def _named(number: int, declared: Sequence[str]) -> str | None:
 def _inputs(table: Table, columns: Columns, settings: OwnSettings, rows: Owned) -> np.ndarray | Rows:
     """Return the inputs of all rows."""
     first, public = int(np.argmax(rows.test)), rows.public.shape if rows.public else None
+    names, advice = settings.features, "; it must hold numbers"
     if table.folder is not None:
         (name,) = columns.inputs or ()
-        column = table.column(name, "file")
-        if not is_text(column.type):
-            raise DataError(f"{table.about(name)} is {column.type}; it must name files.")
+        column = table.column(name, "file", (TEXT,), "; it must name files")
         return Pictures.of(table.path, column, public, first, table.folder)
-    one = settings.image or (
-        settings.features[0] if settings.features and len(settings.features) == 1 else None
-    )
-    if one is not None:
-        column = table.column(one, "image" if settings.image else "features")
-        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+    if settings.image is not None or (names is not None and len(names) == 1):
+        key, name = ("image", settings.image) if settings.image else ("features", (names or ())[0])
+        kinds = (BYTES, LIST) if settings.image else (BYTES, LIST, TEXT, *NUMBERS)
+        right = "; image must name lists of numbers" if settings.image else advice
+        column = table.column(name, key, kinds, right)
+        if kind_of(column.type) == BYTES:
             return Pictures.of(table.path, column, public, first)
-        if is_list(column.type):
-            with reading(table.about(one), "lists of one shape"):
+        if kind_of(column.type) == LIST:
+            with reading(table.about(name), "lists of one shape"):
                 shape = public or np.shape(column[first].as_py())
-            return Lists(f"{one!r} of {table.path}", column, (len(rows.test), *shape))
-        if settings.image:
-            raise DataError(f"{table.about(one)} is {column.type}; image must name lists of numbers.")
-    names, advice = settings.features, "; it must hold numbers"
+            return Lists(f"{name!r} of {table.path}", column, (len(rows.test), *shape))
     if names is None:
         advice = f", no number; {NAME_THEM}"
-        names = [
-            name
-            for name in table.names
-            if name not in columns.roles and not name.startswith("__index_level_")
-        ]
+        names = [name for name in table.names if not (name in columns.roles or name.startswith(_INDEX))]
         if not names:
             raise DataError(
                 f"{table.path} has no column of numbers besides {', '.join(columns.roles)}; {NAME_THEM}."
@@ -221,11 +216,9 @@ def _numbers(table: Table, name: str, rows: Owned, advice: str) -> np.ndarray:
     What a cell of a table without types means follows from the cell alone: 1 for true, 0 for false. One that is none of
     these is a `DataError` in a row that must be right.
     """
-    column = table.column(name, "features")
-    if not (is_text(column.type) and not table.typed):
-        if not is_number(column.type):
-            raise DataError(f"{table.about(name)} is {column.type}{advice}.")
-        made: np.ndarray = (column.cast("int8") if pa.types.is_boolean(column.type) else column).to_numpy()
+    column = table.column(name, "features", NUMBERS if table.typed else (TEXT,), advice)
+    if table.typed:
+        made: np.ndarray = column.cast("int8" if kind_of(column.type) == TRUTH else column.type).to_numpy()
         return made
     with suppress(pa.ArrowInvalid):  # several times faster, where all cells are plain numbers
         plain: np.ndarray = column.cast(pa.float32()).to_numpy()
@@ -256,28 +249,24 @@ class Lists(Rows):
             return np.empty((0, *self.shape[1:]), dtype=np.float32)
         values = pa.concat_arrays([self.column.slice(int(row), 1).chunk(0) for row in rows])
         for size in self.shape[1:]:
-            if not is_list(values.type) or values.null_count or not (_lengths(values) == size).all():
+            is_right = kind_of(values.type) == LIST and not values.null_count
+            if not is_right or set(pc.unique(pc.list_value_length(values)).to_pylist()) != {size}:
                 raise DataError(
                     f"A list in {self.where} is not of the shape {list(self.shape[1:])}; all must be."
                 )
             values = values.flatten()
-        if not is_number(values.type) or values.null_count:
+        if kind_of(values.type) not in NUMBERS or values.null_count:
             raise DataError(f"A list in {self.where} holds what is no number.")
         made: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(len(rows), *self.shape[1:])
         return made
 
 
-def _lengths(values: Any) -> np.ndarray:
-    """Return how many entries each list of an Arrow array has."""
-    lengths: np.ndarray = pc.list_value_length(values).to_numpy(zero_copy_only=False)
-    return lengths
-
-
 def _tokens(table: Table, name: str, level: str) -> Tokens:
     """Return what returns the tokens of one row of a column of texts or lists of tokens, None for an empty cell."""
-    column = table.column(name, "text")
-    if not is_text(column.type.value_type if is_list(column.type) else column.type):
-        raise DataError(f"{table.about(name)} is {column.type}; it must hold texts, or lists of tokens.")
+    right = "; it must hold texts, or lists of tokens"
+    column = table.column(name, "text", (TEXT, LIST), right)
+    if kind_of(column.type) == LIST and kind_of(column.type.value_type) != TEXT:
+        raise DataError(f"{table.about(name)} is {column.type}{right}.")
 
     def tokens(row: int) -> Sequence[str] | None:
         value = value_of(column[row])

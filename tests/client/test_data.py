@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import own_loaders
-from client.data import Dataset, Examples, digits, load
+from client.data import Dataset, Examples, load
+from client.data.bundled import read_digits, split_digits
 from client.data.clients import limited
 from client.data.identity import digest_clients
 from client.data.own import fifth_of_each
@@ -58,9 +59,9 @@ def test_digits_are_1437_clients_of_one_image_each_scaled_by_public_constants() 
 def test_the_split_of_digits_is_scikit_learns_whatever_must_be_rounded(size: int) -> None:
     from sklearn.model_selection import train_test_split
 
-    _, labels = digits.read()
+    _, labels = read_digits()
     twins = train_test_split(np.arange(len(labels)), test_size=size, stratify=labels, random_state=0)
-    for drawn, twin in zip(digits.split(labels, size), twins, strict=True):
+    for drawn, twin in zip(split_digits(labels, size), twins, strict=True):
         np.testing.assert_array_equal(drawn, twin)
 
 

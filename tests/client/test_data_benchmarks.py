@@ -16,10 +16,10 @@ from PIL import Image
 
 import small_files
 from client.data import IGNORED_TARGET, load, rows, sources
-from client.data.benchmark import as_bytes
+from client.data.conversion import as_bytes
 from client.data.dataset import as_float32
 from client.data.own import fifth_of_each
-from client.data.sources import examples
+from client.data.sources import parsed
 from client.data.text import BOS, EOS, LEAF_CHARACTERS, OOV, PAD, SPECIAL
 from client.scoring import score
 from fedmf.errors import DataError, SettingError
@@ -40,7 +40,7 @@ def test_every_pixel_of_eight_bits_is_kept_as_a_byte_and_no_other_number() -> No
 def test_the_hubs_pictures_are_bit_for_bit_those_of_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "AT_ONCE", 4)
+    monkeypatch.setattr(sources, "_AT_ONCE", 4)
     pictures = np.random.default_rng(0).integers(0, 256, (20, 28, 28), dtype=np.uint8)
     column = []
     for picture in pictures:
@@ -62,7 +62,7 @@ def test_the_hubs_pictures_are_bit_for_bit_those_of_the_files(
 def test_shakespeare_pairs_ask_for_the_next_character_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr(sources, "AT_ONCE", 4)
+    monkeypatch.setattr(sources, "_AT_ONCE", 4)
     dataset = load(**small_files.settings(f"shakespeare_{form}", tmp_path))
     numbers = {character: number for number, character in enumerate(LEAF_CHARACTERS, start=SPECIAL)}
     context = [numbers.get(character, OOV) for character in small_files.LINE]
@@ -110,13 +110,12 @@ def test_the_reader_of_examples_agrees_with_tensorflows_message() -> None:
         "integers": np.array([0, 1, -1, 2**62, -(2**63)]),
         "none": b"",
     }
-    got = {name: column[0] for name, column in examples([serialise(**values)], list(values)).items()}
+    got = parsed("ann", Path("file"), serialise(**values), list(values)).columns
     assert (got["bytes"], got["none"]) == (values["bytes"], b"")
     np.testing.assert_array_equal(np.float32(got["floats"]), values["floats"])
     np.testing.assert_array_equal(got["integers"], values["integers"])
     for message in (serialise(tokens=b"some words")[:-3], b"\xff", "text", None):
-        with pytest.raises(DataError, match=r"is no tf\.train\.Example"):
-            examples([message], ["tokens"])
+        assert "is no tf.train.Example" in parsed("ann", Path("file"), message, ["tokens"]).wrong
 
 
 def test_a_client_of_sqlite_has_all_its_examples_whatever_the_metadata_count(tmp_path: Path) -> None:
@@ -210,10 +209,9 @@ def test_a_test_set_too_big_to_hold_is_the_same_batch_by_batch_and_scored_alike(
     given, model = small_files.settings(form, tmp_path), torch.nn.Linear(4, 3)
     held = load(**given).test
     monkeypatch.setattr(rows, "HELD", 0)
-    test = load(**given, max_test_examples=2).test
-    assert isinstance(test.x, rows.Converted)
-    assert len(test) == 2
+    assert len(load(**given, max_test_examples=2).test) == 2
     test = load(**given).test
+    assert isinstance(test.x, rows.Converted)
     assert (test.x.dtype, test.x.shape, test.y.dtype) == (held.x.dtype, held.x.shape, held.y.dtype)
     assert test.x[:].tobytes() == held.x.tobytes()
     assert np.asarray(test.y).tobytes() == held.y.tobytes()

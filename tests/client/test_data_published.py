@@ -265,7 +265,7 @@ def test_validation_and_test_part_the_test_split_and_share_no_sentence(tmp_path:
 
 
 def test_settings_are_chosen_on_ten_thousand_sentences_where_there_are_enough(tmp_path: Path) -> None:
-    from client.data.stackoverflow import _place
+    from client.data.benchmarks import _place
 
     class Many:
         counts = np.full(204_088, 82)

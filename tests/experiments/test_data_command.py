@@ -18,7 +18,7 @@ import pytest
 
 import big_data
 import small_files
-from client.data import Dataset, benchmark, load
+from client.data import Dataset, conversion, load
 from client.data.identity import digest_clients
 from experiments.data import import_data, main
 from fedmf.errors import DataError
@@ -159,7 +159,7 @@ def test_files_too_big_to_be_converted_at_every_start_say_the_command(
 ) -> None:
     given = small_files.settings("femnist_sqlite", tmp_path)
     whole = load(**given)
-    monkeypatch.setattr(benchmark, "SMALL", 0)
+    monkeypatch.setattr(conversion, "SMALL", 0)
     said = r"emnist_all\.sqlite holds 0 MB, .*`python -m experiments\.data import /.*sqlite FOLDER`"
     with pytest.raises(DataError, match=said):
         load(**given)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import small_files
-from client.data import Examples, digits, load
+from client.data import Examples, load
 from client.data.clients import CheckedClients, readable
 from experiments import run as door
 from experiments.deployment.node import node_settings
@@ -165,7 +165,7 @@ def test_the_held_out_clients_follow_from_their_number_and_all_others_train(read
 
 
 def test_the_model_is_scored_on_held_out_clients_only_where_it_says_so():
-    whole = digits.load()
+    whole = load("digits")
     given = {use: load("digits", held_out=0.1, held_out_use=use) for use in ("score", "train", "none")}
     held = np.concatenate([one.x for one in given["train"].clients])
     np.testing.assert_array_equal(given["score"].test.x, held)

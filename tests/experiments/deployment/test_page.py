@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from client.data import digits
+from client.data import load
 from deployments import released, wait_for
 from experiments.deployment.loopback import APP, BIN, WARM, Loopback, free_port
 from experiments.run_files.reader import is_finished
@@ -110,7 +110,7 @@ class Site(Loopback):
 
 def write_clients(file, first, end):
     """Write the digits clients first .. end - 1 as a by_user_npz file, with one test image as it must have."""
-    dataset = digits.load()
+    dataset = load("digits")
     own = dataset.clients[first:end]
     x = np.concatenate([*(examples.x for examples in own), dataset.test.x[:1]])
     y = np.concatenate([*(examples.y for examples in own), dataset.test.y[:1]])

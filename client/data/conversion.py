@@ -1,39 +1,39 @@
-"""What the benchmarks have in common: their files as examples of users, whatever form they have.
+"""Published files of the benchmarks as examples of users, whatever form they have.
 
 They are converted in memory at every start where they are small. `fedmf data import SOURCE OUT` writes a folder with a folder
 of .npy files for each split, which are mapped: all processes share them. They are the data, decoded and unencrypted; only
 their owner may read the folder.
 """
 
-import io
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 
 from client.data.clients import ArrayClients, stored_examples
-from client.data.dataset import UNREADABLE, Dataset, Public, as_float32, describe_unit, shared_users
+from client.data.dataset import Dataset, Public, as_float32, describe_unit, shared_users
 from client.data.own import SPLIT_SEED, fifth_of_each
 from client.data.reading import Unreadable, reading, user_names
 from client.data.rows import pieces
-from client.data.sources import Files, Raw, Source, examples, source_at
+from client.data.sources import Files, Raw, Source, source_at
 from fedmf.errors import DataError
 
 ABOUT = "about.json"
 FLOATS, INTEGERS = "f", "iu"  # numpy's letters
 SMALL = 1 << 26
 """Bytes of files up to which they are converted at every start; larger ones are imported first."""
+AT_ONCE = 1000
+"""Examples that are in memory together when files are imported."""
 
-Converted = tuple[Any, np.ndarray]
-"""Inputs and labels of n examples: arrays [n, ...], or a list of n texts as bytes and marks [n]."""
-Convert = Callable[[np.ndarray], np.ndarray]
+Made = tuple[Any, Any]
+"""Input and label of an example: arrays of numbers, or a text as bytes and 0."""
 
 
 @dataclass(frozen=True)
@@ -128,16 +128,16 @@ class Held:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark by its `name`, its `files`, whose examples a client holds, and what it makes of columns of the files.
+    """A benchmark by its `name`, its `files`, whose examples a client has, and what it makes of columns of the files.
 
-    `convert(columns)` raises `DataError` for what cannot be read; `blank(n, form)` are n examples in its place, which have
-    the label `UNREADABLE`.
+    `convert(columns)` raises `DataError` for an example that cannot be read; `blank[form]`, of each form of the files that
+    there is, takes its place, with the label `UNREADABLE`.
     """
 
     name: str
     files: Files
-    convert: Callable[[Mapping[str, Any]], Converted]
-    blank: Callable[[int, str], Converted]
+    convert: Callable[[Mapping[str, Any]], Made]
+    blank: Mapping[str, Made]
     person: str
     licence: str
     source: str
@@ -147,7 +147,7 @@ class Benchmark:
         train: Split,
         test: Split | None,
         rows: np.ndarray,
-        convert: Convert,
+        convert: Callable[[np.ndarray], np.ndarray],
         *,
         input_shape: tuple[int, ...],
         classes: int,
@@ -190,11 +190,20 @@ class Benchmark:
 
         Raises `DataError` with the files to put where.
         """
+        files = ", ".join(
+            file for split, (_, file) in self.files.splits.items() if not split.startswith("digits_")
+        )
+        hub = f" the files of {self.files.hub} on the hub," if self.files.hub else ""
+        needed = (
+            f"Dataset {self.name} needs files: set path to a folder of TFF's {files}, to TFF's {self.files.sqlite} "
+            f"(~/.tff where TFF has put it), to LEAF's folder,{hub} or to a folder that `python -m experiments.data import "
+            f"{self.files.hub or 'SOURCE'} FOLDER` wrote."
+        )
         if path is None:
-            raise DataError(self._where())
+            raise DataError(needed)
         place = Path(path)
         if not place.exists():
-            raise DataError(f"path is {path}, which does not exist. {self._where()}")
+            raise DataError(f"path is {path}, which does not exist. {needed}")
         if (place / ABOUT).is_file():
             with reading(place / ABOUT, "JSON"):
                 about = json.loads((place / ABOUT).read_text())
@@ -202,8 +211,10 @@ class Benchmark:
                     raise DataError(
                         f"{path} holds {about['dataset']}, not {self.name}; set dataset to it, or path to another folder."
                     )
-                return Held(path, about["form"], partial(_mapped, place))
+                return Held(path, about["form"], partial(_imported, place))
         source = source_at(place, self.files)
+        if source.form not in self.blank:
+            raise DataError(f"{path} holds files of another data set. {needed}")
         size = sum(file.stat().st_size for file in source.paths if file.is_file())
         if size > SMALL:
             raise DataError(
@@ -212,21 +223,9 @@ class Benchmark:
             )
         return Held(source.where, source.form, lambda split: Split.of(self.arrays(source, split)))
 
-    def _where(self) -> str:
-        """Return which files to put where."""
-        files = ", ".join(
-            file for split, (_, file) in self.files.splits.items() if not split.startswith("digits_")
-        )
-        hub = f" the files of {self.files.hub} on the hub," if self.files.hub else ""
-        return (
-            f"Dataset {self.name} needs files: set path to a folder of TFF's {files}, to TFF's {self.files.sqlite} "
-            f"(~/.tff where TFF has put it), to LEAF's folder,{hub} or to a folder that `python -m experiments.data import "
-            f"{self.files.hub or 'SOURCE'} FOLDER` wrote."
-        )
-
     def write(self, source: Source, folder: Path, advance: Callable[[int], object]) -> None:
         """Write the files into an empty `folder`, which `held` maps; see `arrays`."""
-        for split in source.splits or ["train"]:  # which says why there is none
+        for split in source.splits or ["train"]:  # which states why there is none
             (folder / split).mkdir()
             with TemporaryDirectory(dir=folder / split) as raw:
                 for name, array in self.arrays(source, split, Path(raw), advance).items():
@@ -243,80 +242,66 @@ class Benchmark:
         """Return the arrays of `Split` of one split of the files, in memory, or mapped from files in a `folder`.
 
         An example of a training user that cannot be read stays, with the label `UNREADABLE`; one of a test split is a
-        `DataError`. `advance` is told how many examples were read.
+        `DataError`. `advance` is given the number of examples that were read.
         """
-        arrays, users = self._read(source, split, folder, advance)
+        # The hub has one split: a fifth of it is the test set, which is checked as such.
+        unreadable = Unreadable(source.where, is_public="test" in split or split == "heldout")
+        rows, places, arrays = source.read(split), dict[str, int](), dict[str, np.ndarray]()
+        while part := self._part(islice(rows, AT_ONCE if folder else None), source.form, places, unreadable):
+            arrays = part
+            if folder:
+                for name, array in part.items():
+                    with (folder / name).open("ab") as file:
+                        file.write(array.tobytes())
+            advance(len(part["y"]))
+        unreadable.warn()
+        if not arrays:
+            raise DataError(f"{source.where} holds no examples in its split {split}; it must hold some.")
+        if folder:
+            arrays = {name: _mapped(folder / name, array) for name, array in arrays.items()}
         if "x" in arrays:
-            arrays["x"] = as_bytes(arrays["x"], folder)
-        arrays["names"], rank = np.unique(np.array(users), return_inverse=True)
-        owners = rank[arrays.pop("user")]
-        if "ends" in arrays:
+            arrays["x"] = as_bytes(arrays["x"])
+        else:
             arrays["ends"] = np.cumsum(arrays["ends"])
+        arrays["names"], rank = np.unique(np.array([*places]), return_inverse=True)
+        owners = rank[arrays.pop("user")]
         arrays["order"] = np.argsort(owners, kind="stable")
         arrays["bounds"] = np.concatenate([[0], np.cumsum(np.bincount(owners))])
         return arrays
 
-    def _read(
-        self, source: Source, split: str, folder: Path | None, advance: Callable[[int], object]
-    ) -> tuple[dict[str, np.ndarray], list[str]]:
-        """Return (inputs, labels and users, as places among the names, of the examples of a split; these names)."""
-        # Of the hub's examples, of which a fifth is the test set, those are refused with it.
-        unreadable = Unreadable(source.where, is_public="test" in split or split == "heldout")
-        numbers: dict[str, int] = {}
-        files: dict[str, BinaryIO] = {}
-        found: dict[str, np.ndarray] = {}
-        with ExitStack() as opened:
-            for raw in source.read(split):
-                if not len(raw.users):
-                    continue
-                x, y = self._converted(raw, source.form, unreadable)
-                names = user_names(raw.where, raw.users).tolist()
-                user = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int32)
-                found = {"y": y, "user": user}
-                if isinstance(x, list):
-                    found["text"] = np.frombuffer(b"".join(x), np.uint8)
-                    found["ends"] = np.array([len(text) for text in x], np.int64)
-                else:
-                    found["x"] = x
-                for name, array in found.items():
-                    if name not in files:
-                        files[name] = opened.enter_context(_new_file(folder, name))
-                    files[name].write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-                advance(len(names))
-            unreadable.warn()
-            if not files:
-                raise DataError(f"{source.where} holds no examples in its split {split}; it must hold some.")
-            return {name: _finished(file, found[name]) for name, file in files.items()}, list(numbers)
-
-    def _converted(self, raw: Raw, form: str, unreadable: Unreadable) -> Converted:
-        """Return what a benchmark makes of some examples; those that fail are blank, and `unreadable`."""
-        count = len(raw.users)
-        if raw.wrong:
-            unreadable.note(f"{raw.where}: {raw.wrong}")
-            return self.blank(count, form)
-        try:
-            return self._made(raw.columns)
-        except DataError:  # once more, to find those that fail
-            parts = []
-            for row in range(count):
-                try:
-                    one = {name: column[row : row + 1] for name, column in raw.columns.items()}
-                    parts.append(self._made(one))
-                except DataError as error:
-                    unreadable.note(f"An example of {raw.users[row]!r} in {raw.where}: {error}")
-                    parts.append(self.blank(1, form))
-        x = [part for part, _ in parts]
-        whole = [text for texts in x for text in texts] if isinstance(x[0], list) else np.concatenate(x)
-        return whole, np.concatenate([y for _, y in parts])
-
-    def _made(self, columns: Mapping[str, Any]) -> Converted:
-        """Return what a benchmark makes of columns, or of serialised examples."""
-        if "example" in columns:
-            columns = examples(columns["example"], self.files.fields)
-        return self.convert(columns)
+    def _part(
+        self, rows: Iterable[Raw], form: str, places: dict[str, int], unreadable: Unreadable
+    ) -> dict[str, np.ndarray]:
+        """Return the inputs, labels and users of some examples, if there are any; users by their `places` among the names."""
+        users, made = [], []
+        for raw in rows:
+            users.append(raw.user)
+            try:
+                if raw.wrong:
+                    raise DataError(raw.wrong)
+                made.append(self.convert(raw.columns))
+            except DataError as error:
+                unreadable.note(f"{raw.where}, user {raw.user!r}: {error}")
+                made.append(self.blank[form])
+        if not made:
+            return {}
+        names = user_names(unreadable.where, users).tolist()
+        x, y = zip(*made, strict=True)
+        user = [places.setdefault(name, len(places)) for name in names]
+        arrays = {"y": np.array(y), "user": np.array(user, np.int32)}
+        if isinstance(x[0], bytes):
+            ends = np.array([len(text) for text in x], np.int64)
+            return arrays | {"text": np.frombuffer(b"".join(x), np.uint8), "ends": ends}
+        return arrays | {"x": np.stack(x)}
 
 
-def _mapped(path: Path, split: str) -> Split:
+def _mapped(path: Path, part: np.ndarray) -> np.ndarray:
+    """Return the whole array, of whose parts [n, ...] `part` was the last to be written into a file; an empty one has none."""
+    whole = np.memmap(path, part.dtype, "r") if path.stat().st_size else part
+    return whole.reshape(-1, *part.shape[1:])
+
+
+def _imported(path: Path, split: str) -> Split:
     """Return one split of a folder that was imported."""
     folder = path / split
     if not folder.is_dir():
@@ -324,70 +309,39 @@ def _mapped(path: Path, split: str) -> Split:
             f"{path} holds no split {split}: the files that were imported have none. Import files that do."
         )
     with reading(folder, "an imported split"):
-        return Split.of({file.stem: _map(file) for file in folder.glob("*.npy")})
+        # An array without bytes cannot be mapped.
+        is_empty = {
+            file: file.stat().st_size <= np.lib.format.ARRAY_ALIGN * 2 for file in folder.glob("*.npy")
+        }
+        return Split.of(
+            {
+                file.stem: np.load(file, mmap_mode=None if empty else "r", allow_pickle=False)
+                for file, empty in is_empty.items()
+            }
+        )
 
 
-def _map(path: Path) -> np.ndarray:
-    """Return the array in a .npy file, mapped; one without bytes cannot be."""
-    empty = path.stat().st_size <= np.lib.format.ARRAY_ALIGN * 2
-    array: np.ndarray = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
-    return array
-
-
-def as_bytes(x: np.ndarray, folder: Path | None = None) -> np.ndarray:
+def as_bytes(x: np.ndarray) -> np.ndarray:
     """Return float32 numbers [n, ...] as the uint8 of which `as_float32` makes them again to the bit; `x` where one is another.
-
-    The bytes are in memory, or mapped from a file in a `folder`.
 
     >>> as_bytes(np.array([0, 1, 0.2], dtype=np.float32)).tolist(), as_bytes(np.array([0.25], dtype=np.float32)).tolist()
     ([0, 255, 51], [0.25])
     """
     if x.dtype != np.float32:
         return x
-    with _new_file(folder, "bytes") as file:
-        for part in pieces(x):
-            with np.errstate(invalid="ignore"):
-                made = np.rint(part * np.float32(255)).astype(np.uint8)
-            if as_float32(made).tobytes() != part.tobytes():  # to the bit: 0 and -0 are equal numbers
-                return x
-            file.write(made.data)
-        return _finished(file, made)
+    made = []
+    for part in pieces(x):
+        with np.errstate(invalid="ignore"):
+            made.append(np.rint(part * np.float32(255)).astype(np.uint8))
+        if as_float32(made[-1]).tobytes() != part.tobytes():  # to the bit: 0 and -0 are equal numbers
+            return x
+    return np.concatenate(made)
 
 
-def _new_file(folder: Path | None, name: str) -> BinaryIO:
-    """Return a new file in a folder, or one in memory."""
-    return (folder / name).open("w+b") if folder else cast(BinaryIO, io.BytesIO())
-
-
-def _finished(file: BinaryIO, part: np.ndarray) -> np.ndarray:
-    """Return the whole array whose parts [n, ...], such as `part`, were written into a file, mapped if it is on a disk."""
-    if not file.tell():  # which cannot be mapped
-        return part[:0]
-    file.flush()
-    in_memory = isinstance(file, io.BytesIO)
-    whole = np.frombuffer(file.getvalue(), part.dtype) if in_memory else np.memmap(file.name, part.dtype, "r")  # type: ignore[attr-defined]
-    return whole.reshape(-1, *part.shape[1:])
-
-
-def numbers(values: Any, kinds: str, shape: tuple[int, ...] = ()) -> np.ndarray:
-    """Return values [n] as numbers [n, *shape] of one of numpy's `kinds`; raise `DataError` for one that is not."""
+def numbers(value: Any, kinds: str, shape: tuple[int, ...] = ()) -> np.ndarray:
+    """Return a value as numbers [*shape] of one of numpy's `kinds`; raise `DataError` for another."""
     with reading("It", f"{prod(shape)} numbers"):  # numpy's own view of lists of many lengths and types
-        array = np.asarray(values)
-    if array.dtype.kind not in kinds or array.size != len(values) * prod(shape):
+        array = np.asarray(value)
+    if array.dtype.kind not in kinds or array.size != prod(shape):
         raise DataError(f"It must hold {prod(shape)} {'pixels' if shape else 'whole number as its label'}.")
-    return array.reshape(-1, *shape)
-
-
-def texts(values: Sequence[Any]) -> Converted:
-    """Return values that are texts, as bytes of UTF-8; raise `DataError` for one that is none."""
-    for value in values:
-        if not isinstance(value, bytes):
-            raise DataError("A stored example holds what is no text; it must be bytes of UTF-8.")
-        with reading("A stored text", "UTF-8"):
-            value.decode()
-    return [bytes(value) for value in values], np.zeros(len(values), np.int8)
-
-
-def no_texts(count: int, form: str) -> Converted:
-    """Return texts that cannot be read."""
-    return [b""] * count, np.full(count, UNREADABLE, np.int8)
+    return array.reshape(shape)
