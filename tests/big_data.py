@@ -1,7 +1,7 @@
 """Data files of the published sizes with made-up content, and what it takes to load them.
 
     python tests/big_data.py leaf FOLDER              805,263 images of 3,550 writers in LEAF's JSON (5 GB)
-    python tests/big_data.py npy FOLDER --rows 3300000   3.3 million float32 images of 3,550 users as .npy files (10 GB)
+    python tests/big_data.py npy FOLDER 3300000          3.3 million float32 images of 3,550 users as .npy files (10 GB)
     python tests/big_data.py lists FOLDER             805,263 pictures of 3,550 users in parquet, as lists of pixels
 
 Each writes the files unless the folder is there, loads them in a process of its own, and prints seconds and peak memory: what the
@@ -9,7 +9,6 @@ process held alone, and with what it had mapped of files, which is shared and wh
 room. Large files of leaf are to be imported: `python -m experiments.data import FOLDER OUT`, then `big_data.py leaf OUT`.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -99,22 +98,21 @@ def memory(kind):
     return 0
 
 
-def measure(name, path):
-    """Load a data set, read all examples of ten clients and a hundred of the test set; print what it took."""
+def measure(what, path):
+    """Load a dataset, read all examples of ten clients and a hundred of the test set; return what it took."""
     from client.data import load
 
-    peak, ended = memory("RssAnon"), threading.Event()
+    before, began = memory("RssAnon"), time.monotonic()
+    peak, ended = before, threading.Event()
 
     def watch():
         nonlocal peak
         while not ended.wait(0.01):
             peak = max(peak, memory("RssAnon"))
 
-    before = peak
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    began = time.monotonic()
-    dataset = load(name, path=str(path), **SETTINGS.get(name, {}))
+    dataset = load(**LOADS[what], path=str(path))
     seconds = time.monotonic() - began
     for client in range(0, len(dataset.clients), max(1, len(dataset.clients) // 10)):
         assert len(dataset.clients[client]) > 0
@@ -123,46 +121,29 @@ def measure(name, path):
     watcher.join()
     took = {"seconds": round(seconds, 1), "clients": len(dataset.clients), "test": len(dataset.test)}
     held = {"alone_mb": peak, "before_mb": before, "with_maps_mb": memory("VmHWM")}
-    print(json.dumps(took | {name: round(size / 1e6) for name, size in held.items()}))
+    return took | {name: round(size / 1e6) for name, size in held.items()}
 
 
-def measured(name, path):
-    """Return what `measure` prints in a process of its own."""
-    root = Path(__file__).resolve().parents[1]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    command = [sys.executable, __file__, "measure", str(path), "--name", name]
-    done = subprocess.run(
-        command, env=environment, check=True, stdout=subprocess.PIPE, text=True, timeout=3000
-    )
+def measured(what, path):
+    """Return what `measure` finds in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    command = [sys.executable, __file__, "measure", str(path), what]
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, timeout=3000)
     return json.loads(done.stdout)
 
 
-WRITES = {
-    "leaf": ("femnist", leaf),
-    "npy": ("by_user_npz", npy),
-    "lists": ("by_user_parquet", lists),
+WRITES = {"leaf": leaf, "npy": npy, "lists": lists}
+LOADS = {
+    "leaf": {"name": "femnist"},
+    "npy": {"name": "by_user_npz"},
+    "lists": {"name": "by_user_parquet", "image": "image"},
 }
-SETTINGS = {"by_user_parquet": {"image": "image"}}
-
-
-def main():
-    """Write, measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("what", choices=[*WRITES, "measure"])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--rows", type=int)
-    parser.add_argument("--name")
-    given = parser.parse_args()
-    if given.what == "measure":
-        measure(given.name, given.folder)
-        return
-    name, write = WRITES[given.what]
-    if not given.folder.exists():
-        write(given.folder, *([given.rows] if given.rows is not None else []))
-    print(measured(name, given.folder), flush=True)
-
 
 if __name__ == "__main__":
-    main()
+    what, folder, *more = sys.argv[1:]
+    if what == "measure":
+        print(json.dumps(measure(*more, folder)))
+    else:
+        if not Path(folder).exists():
+            WRITES[what](Path(folder), *map(int, more))
+        print(measured(what, folder))

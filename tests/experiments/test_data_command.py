@@ -3,7 +3,6 @@
 import bz2
 import gzip
 import io
-import json
 import lzma
 import resource
 import stat
@@ -25,25 +24,19 @@ from fedmf.errors import DataError
 from fedmf.randomness import SecretKey
 
 
-def test_the_command_writes_the_folder_and_says_how_it_is_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+def test_the_command_writes_the_folder_says_how_it_is_used_and_writes_nothing_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = small_files.settings("femnist_leaf", tmp_path)
-    assert main(["import", given["path"], str(tmp_path / "out")]) == 0
-    assert len(load("femnist", path=str(tmp_path / "out")).clients) == 3
-    assert main(["import", given["path"], str(tmp_path / "out")]) == 2
-    assert "error: " in (said := capsys.readouterr()).err
-    assert "exists already; name a new folder" in said.err
-    assert said.out == ""
-
-
-def test_it_is_a_command_of_fedmf(tmp_path: Path) -> None:
     path = small_files.npz(tmp_path / "data.npz")
-    command = [sys.executable, "-m", "experiments.data", "import", str(path), str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    given = ["import", str(path), str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.data", *given], capture_output=True, text=True, check=True
+    )
     assert f"dataset=by_user_npz dataset.path={tmp_path / 'out'}" in done.stderr
     assert done.stdout == ""
     assert len(load("by_user_npz", path=str(tmp_path / "out")).clients) == 3
+    assert main(given) == 2
+    assert "exists already; name a new folder" in capsys.readouterr().err
 
 
 def imported(source: object, out: Path) -> Path:
@@ -51,7 +44,6 @@ def imported(source: object, out: Path) -> Path:
     return out
 
 
-EXACT = [k / 255 for k in range(256)]
 PACKERS = {
     "gz": gzip.compress,
     "bz2": bz2.compress,
@@ -78,8 +70,12 @@ def assert_same(one: Dataset, other: Dataset) -> None:
 def test_an_imported_folder_holds_what_its_files_hold(tmp_path: Path, form: str) -> None:
     given = small_files.settings(form, tmp_path)
     told: list[int] = []
-    assert import_data(given["path"], tmp_path / "out", told.append) == given["name"]
+    source = Path(given["path"])
+    if form.endswith(("_leaf", "_sqlite")):  # which are known by their content
+        source = source.rename(tmp_path / "own")
+    assert import_data(str(source), tmp_path / "out", told.append) == given["name"]
     assert sum(told) > 0 or form == "npz"
+    given["path"] = str(source.rename(given["path"]))
     for more in ({}, {"examples_per_client": 2, "max_examples_per_user": 3}):
         whole, out = load(**given, **more), load(**given | {"path": str(tmp_path / "out")}, **more)
         assert_same(whole, out)
@@ -88,44 +84,6 @@ def test_an_imported_folder_holds_what_its_files_hold(tmp_path: Path, form: str)
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
     with pytest.raises(DataError, match="exists already"):
         imported(given["path"], tmp_path / "out")
-
-
-def write_leaf(folder: Path) -> Path:
-    """Write two files of a LEAF femnist a split."""
-    rng = np.random.default_rng(0)
-    for split in ("train", "test"):
-        (folder / split).mkdir(parents=True)
-        for number, users in enumerate((("zoe", "ann"), ("bob", "zoe"))):
-            data = {}
-            for user in users:
-                x = [[EXACT[k] for k in rng.integers(0, 256, 784)] for _ in range(3)]
-                data[user] = {"x": x, "y": rng.integers(0, 62, 3).tolist()}
-            document = {"users": list(users), "num_samples": [3, 3], "user_data": data}
-            (folder / split / f"part_{number}.json").write_text(json.dumps(document))
-    return folder
-
-
-def slow_leaf(folder: Path, split: str) -> list[tuple[str, np.ndarray, int]]:
-    """Return (user, x, y) of each example of a LEAF split, in the files' order, by a slow, obvious reading."""
-    return [
-        (user, 1 - np.array(x, np.float32).reshape(28, 28), y)
-        for file in sorted((folder / split).glob("*.json"))
-        for user, held in json.loads(file.read_text())["user_data"].items()
-        for x, y in zip(held["x"], held["y"], strict=True)
-    ]
-
-
-def test_leafs_images_are_bit_for_bit_those_of_the_files(tmp_path: Path) -> None:
-    path = write_leaf(tmp_path / "leaf")
-    for place in (path, imported(path, tmp_path / "out")):
-        dataset = load("femnist", path=str(place))
-        for client, user in zip(dataset.clients, ("ann", "bob", "zoe"), strict=True):
-            own = [(x, y) for who, x, y in slow_leaf(path, "train") if who == user]
-            assert client.x.tobytes() == np.stack([x for x, _ in own]).tobytes()
-            assert client.y.tolist() == [y for _, y in own]
-        np.testing.assert_array_equal(dataset.test.x, np.stack([x for _, x, _ in slow_leaf(path, "test")]))
-    assert "3 of 3 users" in dataset.uncovered[0]
-    assert np.load(tmp_path / "out" / "train" / "x.npy").dtype == np.uint8
 
 
 def test_a_download_is_imported_by_its_natural_users_and_pictures_are_left_to_our_decoder(
@@ -172,15 +130,6 @@ def test_files_too_big_to_be_converted_at_every_start_say_the_command(
         load("femnist", path=str(tmp_path / "letters"), only_digits=True)
 
 
-@pytest.mark.parametrize(
-    "form", ["femnist_leaf", "femnist_sqlite", "stackoverflow_sqlite", "shakespeare_leaf"]
-)
-def test_what_a_source_is_is_seen_in_it_whatever_it_is_called(tmp_path: Path, form: str) -> None:
-    given = small_files.settings(form, tmp_path)
-    path = Path(given["path"])
-    assert import_data(str(path.rename(path.with_name("own"))), tmp_path / "out", print) == given["name"]
-
-
 @pytest.mark.parametrize("kind", PACKERS)
 def test_a_packed_file_is_imported_and_nothing_of_it_is_left(tmp_path: Path, kind: str) -> None:
     given = small_files.settings("shakespeare_sqlite", tmp_path)
@@ -208,10 +157,9 @@ def test_an_archive_is_imported_without_what_macos_added(tmp_path: Path, name: s
     assert_same(load("femnist", path=str(out)), load("femnist", path=str(leaf)))
 
 
-@pytest.mark.parametrize("name", ["../outside", "/outside", "a/../../outside"])
-def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path, name: str) -> None:
+def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as archive:
-        member = tarfile.TarInfo(name)
+        member = tarfile.TarInfo("../outside")
         member.size = 1
         archive.addfile(member, io.BytesIO(b"1"))
     with pytest.raises(DataError):
@@ -220,9 +168,9 @@ def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path, name: str) -
 
 
 def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tmp_path: Path) -> None:
-    path = write_leaf(tmp_path / "leaf")
+    path = small_files.leaf(tmp_path / "leaf", "femnist")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
     try:
         with pytest.raises(DataError, match=r"out cannot be written \(File too large\)"):
             imported(path, tmp_path / "out")
@@ -230,9 +178,9 @@ def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tm
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     with pytest.raises(DataError, match="no is no folder"):
         imported(path, tmp_path / "no" / "out")
-    file = path / "train" / "part_1.json"
+    file = next((path / "train").glob("*.json"))
     file.write_text(file.read_text()[:-9])
-    with pytest.raises(DataError, match=r"part_1\.json cannot be read as JSON"):
+    with pytest.raises(DataError, match=r"\.json cannot be read as JSON"):
         imported(path, tmp_path / "out")
     for wrong in ("none", str(small_files.own_csv(tmp_path / "a.csv"))):
         with pytest.raises(DataError, match=r"does not exist|lacks the column"):
@@ -248,8 +196,7 @@ def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tm
     [("leaf", 40_000, 200), ("npy", 140_000, 60), ("lists", 80_000, 400)],
 )
 def test_a_big_file_takes_little_memory(tmp_path: Path, what: str, count: int, most: int) -> None:
-    name, write = big_data.WRITES[what]
-    write(tmp_path / what, count, 200)
-    base = big_data.measured("by_user_npz", small_files.npz(tmp_path / "small.npz"))["alone_mb"]
+    big_data.WRITES[what](tmp_path / what, count, 200)
+    base = big_data.measured("npy", small_files.npz(tmp_path / "small.npz"))["alone_mb"]
     path = imported(tmp_path / what, tmp_path / "out") if what == "leaf" else tmp_path / what
-    assert big_data.measured(name, path)["alone_mb"] - base < most
+    assert big_data.measured(what, path)["alone_mb"] - base < most

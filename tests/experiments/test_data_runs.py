@@ -10,51 +10,23 @@ import pytest
 import small_files
 from client.data import Examples, load
 from client.data.clients import CheckedClients, readable
-from experiments import run as door
 from experiments.deployment.node import node_settings
-from experiments.deployment.server import build_deployed
-from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.run_files.reader import read_config
-from experiments.settings.compose import compose
 from experiments.settings.recorded import restored
 from fedmf.errors import DataError, FedmfError, SettingError
 from runs import composed, refused, run, simulate, summary
 
-TINY = ("model.embedding=2", "model.hidden=2", "population.rounds_per_epoch=1", "population.epochs=1")
-SMALL = ("population.cohort_size=2", *TINY[2:], "privacy.delta=1e-2")
+SMALL = (
+    "population.cohort_size=2",
+    "population.rounds_per_epoch=1",
+    "population.epochs=1",
+    "privacy.delta=1e-2",
+)
 
 
 def statement(directory: Path) -> dict[str, object]:
     """Return privacy.json."""
     return json.loads((directory / "privacy.json").read_text())
-
-
-def texts(folder: Path) -> tuple[Path, Path]:
-    """Write texts of three users and the list of their words."""
-    path = small_files.jsonl(folder / "texts.jsonl")
-    said = [json.loads(line)["text"].split() for line in path.read_text().splitlines()]
-    (folder / "words.txt").write_text("\n".join(sorted({word for words in said for word in words})))
-    return path, folder / "words.txt"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("model", ["char_lstm", "lstm"])
-def test_texts_are_split_into_what_the_model_predicts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str
-) -> None:
-    path, words = texts(tmp_path)
-    data = ["dataset=by_user_text", f"dataset.path={path}", f"model={model}", *TINY[:2]]
-    data += [] if model == "char_lstm" else [f"dataset.vocabulary={words}"]
-    known = 96 if model == "char_lstm" else len(words.read_text().splitlines())
-    source = "printable ASCII" if model == "char_lstm" else f"the {known} words of {words}"
-    note = f"dataset by_user_text: 0.0% of the tokens of the test texts are not in {source}."
-    directory = run(tmp_path / "run", *SMALL, *data)
-    assert capsys.readouterr().err.count(note) == 1
-    assert door.load(directory).model().embedding.weight.shape[0] == known + 4
-    evaluate(compose("evaluate", [f"directory={directory}", "output=json"], EvaluateSettings))
-    assert source in capsys.readouterr().err
-    build_deployed(composed("engine=deployment", "population.min_available=3", *SMALL, *data))
-    assert note in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -77,7 +49,9 @@ def test_every_kind_of_file_makes_a_run_whose_statement_names_the_unit_and_which
     given = small_files.settings(form, tmp_path)
     settings = [f"dataset={given.pop('name')}"]
     settings += [f"dataset.{key}={json.dumps(value).replace(chr(34), '')}" for key, value in given.items()]
-    model = ["model=lstm", *TINY[:2]] if form == "own_texts" else ["model=logistic"]
+    model = (
+        ["model=lstm", "model.embedding=2", "model.hidden=2"] if form == "own_texts" else ["model=logistic"]
+    )
     directory = run(tmp_path / "run", *SMALL, *settings, *model)
     unit = statement(directory)["unit_of_privacy"]
     assert "made-up client" in unit if form == "dealt" else unit == "one user = one client"

@@ -7,34 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from client.data.text import read_words
-from experiments.settings.compose import compose
-from experiments.settings.experiment import build
-from experiments.settings.factorization import find_family
 from experiments.settings.reference import CONF
-from experiments.settings.schema import Settings
-from fedmf.mechanisms import design, prefix_sum
-from fedmf.outlook import is_too_much_noise, misgivings, noise_of_run
 from runs import composed, page_section, simulate, summary
 
 ROOT = CONF.parent
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
-
-
-def test_the_loader_is_as_short_as_it_says_and_the_mechanism_is_its_matrix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    examples = {text.split()[1]: text for language, text in BLOCK.findall(TUTORIAL) if language == "python"}
-    assert len([line for line in examples["mine.py"].splitlines() if line.strip()]) <= 12
-    (tmp_path / "mechanism_of_the_tutorial.py").write_text(examples["my_mechanism.py"])
-    monkeypatch.syspath_prepend(tmp_path)
-    _, encoder = design(find_family("mechanism_of_the_tutorial:FAMILY"), prefix_sum(3)).materialize()
-    # 1e-6: C^-1 is rounded to float32.
-    np.testing.assert_allclose(encoder, [[1, 0, 0], [0.9, 1, 0], [0.81, 0.9, 1]], atol=1e-6)
 
 
 @pytest.mark.slow
@@ -80,27 +61,3 @@ def test_the_examples_of_the_page_run_as_written_and_train_what_it_says(tmp_path
     assert {name: summary(tmp_path / "runs" / name)["parameters"] for name in TRAINED} == TRAINED
     for name in TRAINED:
         sys.modules.pop(name, None)
-
-
-PAGE_BEFORE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
-ROW = re.compile(r"^\| `(.+)` \| ([\d,]+) \| ([\d.]+) \| ([\d, ]+) \|$", re.MULTILINE)
-
-
-def rows():
-    """(settings, parameters, noise over signal, mean accuracy) of every row of the table."""
-    for settings, parameters, figure, accuracies in ROW.findall(PAGE_BEFORE.read_text()):
-        each = [float(value) for value in accuracies.split(",")]
-        yield settings, int(parameters.replace(",", "")), float(figure), sum(each) / len(each)
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    ["privacy.epsilon=0.04", "mechanism=independent privacy.epsilon=0.2", "model=mlp privacy.epsilon=0.1"],
-)
-def test_a_row_has_the_figures_of_its_plan_and_is_said_above_the_limit_only(wanted):
-    ((parameters, figure),) = [(d, figure) for settings, d, figure, _ in rows() if settings == wanted]
-    plan = build(compose("config", [*wanted.split(), "privacy.delta=1e-4"], Settings)).plan
-    assert plan.dimension == parameters
-    assert noise_of_run(plan) == pytest.approx(figure, abs=1e-4)
-    about_noise = [sentence for sentence in misgivings(plan) if "noise in the last model" in sentence]
-    assert len(about_noise) == is_too_much_noise(figure, parameters)

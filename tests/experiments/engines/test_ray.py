@@ -10,11 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from client.data import Examples
-from client.data.dataset import LazyClients
 from experiments.cli.command import guard
 from experiments.engines import engine
-from experiments.engines.engine import check_same, examples_digest, said_of, sample_of, source_digest
+from experiments.engines.engine import check_same, said_of, sample_of, source_digest
 from experiments.engines.ray import import_ray
 from experiments.settings.engine import RaySettings
 from experiments.settings.experiment import build
@@ -169,31 +167,6 @@ def test_what_differs_is_seen_and_the_first_difference_is_named_with_its_worker(
     monkeypatch.setattr(compiling, "version", lambda: "0")
     with pytest.raises(SettingError, match=r"in numba: 0 there, .* here"):
         check(ours, said(sample=sample))
-
-
-class Named(LazyClients):
-    """Clients that are known by name; their examples are `change` more than they should be, or drawn at each reading."""
-
-    def __init__(self, change=0.0):
-        self.change = change
-
-    def __len__(self):
-        return 20
-
-    def client(self, i):
-        change = np.random.default_rng().random() if self.change is None else self.change
-        return Examples(np.full((2, 3), i + change, "f4"), np.zeros(2, np.int64))
-
-    def identify(self, fingerprint, numbers):
-        for i in numbers:
-            fingerprint.text(f"user {i}")
-
-
-def test_examples_behind_the_same_names_are_read_unless_each_reading_gives_others():
-    sample = sample_of(Named())
-    assert sample[1] == tuple(range(20))
-    assert examples_digest(Named(change=1), *sample) != examples_digest(Named(), *sample)
-    assert sample_of(Named(change=None))[1] == ()
 
 
 MODEL = """import torch

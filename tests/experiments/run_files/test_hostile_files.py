@@ -164,40 +164,21 @@ TEXTS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("finished") / "r", *SMALL)
-
-
-def changed_config(finished, case):
-    """Return the text of config.yaml in a case."""
-    if case in TEXTS:
-        return TEXTS[case][0]
-    path, value, _ = VALUES[case]
-    document = yaml.safe_load((finished / "config.yaml").read_text())
-    group, _, key = path.rpartition(".")
-    (document[group] if group else document)[key] = value
-    return yaml.safe_dump(document)
-
-
 @pytest.mark.parametrize("case", [*VALUES, *TEXTS])
-def test_what_a_config_holds_is_refused_with_one_sentence_and_exit_code_2(finished, tmp_path, capsys, case):
-    directory = shutil.copytree(finished, tmp_path / "r")
-    (directory / "config.yaml").write_text(changed_config(finished, case))
-    named = {**VALUES, **TEXTS}[case][-1]
-    given = [f"directory={directory}", "trust_code=true"]
-    calls = {
-        "evaluate": lambda: evaluate(compose("evaluate", given, EvaluateSettings)),
-        "model": lambda: door.load(directory, trust_code=True).model(),
-        "plan": lambda: door.load(directory, trust_code=True).plan,
-        "resume": lambda: door.resume(directory, trust_code=True),
-    }
-    for command, call in calls.items():
-        if command == "resume":
-            (directory / "summary.json").unlink()
+def test_what_a_config_holds_is_refused_with_one_sentence_and_exit_code_2(runs, tmp_path, capsys, case):
+    directory = shutil.copytree(runs[1], tmp_path / "r")
+    text, named = (directory / "config.yaml").read_text(), {**VALUES, **TEXTS}[case][-1]
+    if case in VALUES:
+        (path, value, _), document = VALUES[case], yaml.safe_load(text)
+        group, _, key = path.rpartition(".")
+        (document[group] if group else document)[key] = value
+    (directory / "config.yaml").write_text(yaml.safe_dump(document) if case in VALUES else TEXTS[case][0])
+    evaluating = compose("evaluate", [f"directory={directory}", "trust_code=true"], EvaluateSettings)
+    for call, says in (
+        (lambda: evaluate(evaluating), named),
+        (lambda: door.resume(directory, trust_code=True), ""),
+    ):
         capsys.readouterr()
-        assert guard(call) == 2, command
+        assert guard(call) == 2
         said = capsys.readouterr().err
-        assert (said[:7], said.count("\n")) == ("error: ", 1), (command, said)
-        if command in ("evaluate", "model"):
-            assert named in said, (command, said)
+        assert (said[:7], said.count("\n"), says in said) == ("error: ", 1, True), said

@@ -6,14 +6,11 @@ import json
 import logging
 import socket
 import sys
-import threading
 import time
-import warnings
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
-from flwr.common.logger import FLOWER_LOGGER
 
 import runs
 import written_run
@@ -30,10 +27,6 @@ SMALL = (
 WATCHED = (*SMALL, "run.metrics_port=0")
 
 
-def rows(directory):
-    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.long
 def test_after_each_round_a_scrape_says_what_the_runs_files_say_and_names_the_run_alone(
     tmp_path, ports, after_each_round
@@ -42,7 +35,7 @@ def test_after_each_round_a_scrape_says_what_the_runs_files_say_and_names_the_ru
     after_each_round(lambda: seen.append((*samples(ports[-1]), time.time())))
     directory = runs.run(tmp_path / "mine", *WATCHED, "faults.drop_out=0.3", "privacy.max_epsilon=9")
     statement, summary = json.loads((directory / "privacy.json").read_text()), runs.summary(directory)
-    written = rows(directory)
+    written = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     assert len(seen) == len(written) == 6
     assert any(row["replies"] < row["cohort_size"] for row in written)
     assert len({row["epsilon"] for row in written}) == 2
@@ -74,11 +67,20 @@ def test_after_each_round_a_scrape_says_what_the_runs_files_say_and_names_the_ru
 
 
 @pytest.mark.long
-def test_a_port_that_is_taken_is_refused_before_anything_is_written(tmp_path, capsys):
+def test_a_port_that_is_taken_is_an_error_and_without_one_nothing_listens_and_the_package_is_not_needed(
+    tmp_path, ports, monkeypatch, capsys
+):
     with socket.create_server((HOST, 0)) as other:
         port = other.getsockname()[1]
         said = runs.refused(capsys, tmp_path / "r", *SMALL, f"run.metrics_port={port}")
     assert f"run.metrics_port is {port}, which cannot be used on 127.0.0.1 (Address already in use)" in said
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    ports.clear()
+    runs.run(tmp_path / "r", *SMALL)
+    assert ports == []
+    needs = r"run.metrics_port=1 needs the package prometheus_client.*\[metrics\]"
+    with pytest.raises(SettingError, match=needs), open_watch(runs.composed("run.metrics_port=1"), "r"):
+        pass
 
 
 @pytest.mark.long
@@ -100,21 +102,11 @@ def test_the_server_listens_on_loopback_alone_and_ends_with_the_run_whatever_con
     after_each_round(hang)
     with contextlib.nullcontext() if ends is None else pytest.raises(ends):
         runs.run(tmp_path / "r", *WATCHED)
-    assert len(hanging) == len(rows(tmp_path / "r"))
+    assert len(hanging) == len(runs.metrics(tmp_path / "r"))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((HOST, ports[-1]))
     for connection in hanging:
         connection.close()
-
-
-@pytest.mark.long
-def test_without_a_port_nothing_listens_and_the_package_is_not_needed(tmp_path, ports, monkeypatch):
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    runs.run(tmp_path / "r", *SMALL)
-    assert ports == []
-    needs = r"run.metrics_port=1 needs the package prometheus_client.*\[metrics\]"
-    with pytest.raises(SettingError, match=needs), open_watch(runs.composed("run.metrics_port=1"), "r"):
-        pass
 
 
 @pytest.mark.long
@@ -137,8 +129,6 @@ def test_every_number_of_a_row_is_sent_at_its_round_and_the_logger_is_closed(tmp
         pass
 
 
-SMALL_LOG = ("dataset=synthetic", "dataset.clients=24", "dataset.features=5", "population.cohort_size=8",
-         "population.epochs=1")  # fmt: skip
 CHANGING = """\
 import logging
 import multiprocessing
@@ -155,41 +145,18 @@ def make(input_shape: tuple[int, ...], classes: int) -> torch.nn.Module:
 """
 
 
-@pytest.fixture
-def log(monkeypatch, capsys):
-    """Write JSON in this process; give a function that returns what was logged since it was last called."""
-    filters = FLOWER_LOGGER.filters[:]
-    monkeypatch.setattr(logging.root, "handlers", [])  # pytest's
-    monkeypatch.setattr(FLOWER_LOGGER, "handlers", [])
-    for owner in (sys, threading):
-        monkeypatch.setattr(owner, "excepthook", owner.excepthook)
-    monkeypatch.setenv(json_log.LOG, "text")
-    monkeypatch.setenv(json_log.RUN, "0")
-    json_log.install()
+def test_an_error_is_one_object_with_its_traceback_that_names_the_run(monkeypatch):
+    monkeypatch.setenv(json_log.LOG, "json")
+    monkeypatch.setenv(json_log.RUN, "")
     json_log.name_run(7)
-    yield lambda: objects(capsys.readouterr().err)
-    logging.captureWarnings(False)
-    FLOWER_LOGGER.filters[:] = filters
-
-
-def test_a_record_a_warning_and_what_ends_a_process_or_thread_are_one_object_each_with_the_traceback(log):
     try:
         raise ValueError("two\nlines")
-    except ValueError as error:
-        logging.getLogger("server.strategy").exception("it broke:\n%s", "here")
-        sys.excepthook(*sys.exc_info())
-        threading.excepthook(threading.ExceptHookArgs((ValueError, error, error.__traceback__, None)))
-    broke, *ends = said = log()
-    assert (broke["logger"], broke["level"], broke["message"], broke["run"]) == (
-        "server.strategy", "ERROR", "it broke:\nhere", "7",
-    )  # fmt: skip
-    assert [(end["level"], end["message"]) for end in ends] == [("CRITICAL", "ValueError: two\nlines")] * 2
-    assert all(each["traceback"].startswith("Traceback") for each in said)
-    assert all(each["traceback"].endswith("ValueError: two\nlines") for each in said)
-    warnings.showwarning("careful", UserWarning, "f.py", 3)
-    (said,) = log()
-    assert said["logger"] == "py.warnings"
-    assert "careful" in said["message"]
+    except ValueError:
+        given = ("server.strategy", logging.ERROR, "f.py", 3, "it broke:\n%s", ("here",), sys.exc_info())
+    said = json.loads(json_log.Lines().format(logging.LogRecord(*given)))
+    assert said.pop("traceback").endswith("ValueError: two\nlines")
+    assert said.pop("time").endswith("Z")
+    assert said == {"logger": "server.strategy", "level": "ERROR", "message": "it broke:\nhere", "run": "7"}
 
 
 @pytest.mark.long
@@ -198,7 +165,9 @@ def test_every_line_of_a_run_with_workers_is_an_object_and_stdout_is_its_result(
     """Its model logs a warning in each worker."""
     (tmp_path / "changing.py").write_text(CHANGING)
     own = ("model=custom", "model.name=changing:make", "run.directory=mine")
-    process = runs.command(*SMALL_LOG, *own, "run.log=json", "engine.workers=2", "output=json", cwd=tmp_path)
+    process = runs.command(
+        *SMALL, "population.epochs=1", *own, "run.log=json", "engine.workers=2", "output=json", cwd=tmp_path
+    )
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout)["rounds"] == 3
     said = objects(process.stderr)

@@ -5,7 +5,6 @@ import json
 import platform
 import shutil
 import socket
-import sys
 import time
 import tomllib
 from dataclasses import replace
@@ -18,12 +17,12 @@ import pytest
 from experiments.run_files import provenance
 from experiments.run_files.directory import PROVENANCE
 from experiments.run_files.provenance import code_digest, own_code
-from fedmf import compiling, plan as plans
+from fedmf import plan as plans
 from fedmf.accounting import Ledger
 from fedmf.plan import Plan
 from runs import SMALL, assert_equal, behind_round, cut, metrics, model, refused, run, summary
 from server.checkpoint import Checkpoint
-from without_numba import needs_numba
+from without_numba import needs_numba, without_numba
 
 pytestmark = pytest.mark.long
 
@@ -46,13 +45,6 @@ def told(directory):
     return [(session["first_round"], session["code"]) for session in statement(directory)["provenance"]]
 
 
-def be_other_code(monkeypatch):
-    """Return the code that this is, and be another from now on."""
-    own = own_code()["code"]
-    monkeypatch.setattr(provenance, "code_digest", lambda checkout: OTHER)
-    return own
-
-
 def test_versions_machine_and_times_are_those_of_this_process_and_no_name_or_path_is_recorded(
     tmp_path, monkeypatch
 ):
@@ -72,15 +64,11 @@ def test_versions_machine_and_times_are_those_of_this_process_and_no_name_or_pat
 
 
 @needs_numba
-def test_a_resume_without_numba_continues_a_run_with_it_and_names_both(tmp_path, monkeypatch):
+def test_a_resume_without_numba_continues_a_run_with_it_and_names_both(tmp_path):
     whole = run(tmp_path / "whole", *SMALL)
     directory = cut(tmp_path / "r", *SMALL)
-    monkeypatch.setitem(sys.modules, "numba", None)  # installed, and cannot be imported
-    compiling.loops.cache_clear()
-    try:
+    with without_numba():
         run(directory, *SMALL, RESUME)
-    finally:
-        compiling.loops.cache_clear()
     np.testing.assert_allclose(model(directory), model(whole), rtol=1e-4, atol=1e-5)
     assert not np.array_equal(model(directory), model(whole))  # another kind indeed
     assert [session["software"]["numba"] for session in sessions(directory)] == [version("numba"), None]
@@ -96,7 +84,8 @@ def test_other_code_is_refused_unless_allowed_and_the_statement_names_that_of_ev
     tmp_path, monkeypatch, capsys
 ):
     directory = cut(tmp_path / "r", *SMALL, after=1)
-    own = be_other_code(monkeypatch)
+    own = own_code()["code"]
+    monkeypatch.setattr(provenance, "code_digest", lambda checkout: OTHER)
     assert told(directory) == [(1, own)]
     said = refused(capsys, directory, *SMALL, RESUME)
     assert f"was run so far with code {own}, and this is code {OTHER}" in said
@@ -109,10 +98,12 @@ def test_other_code_is_refused_unless_allowed_and_the_statement_names_that_of_ev
 
 
 def bundled(folder):
-    """A copy of what Flower bundles of this checkout, in `folder`."""
+    """Copy what Flower bundles of this checkout into `folder`, and return it."""
     app = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    left_out = {file for pattern in app["fab-exclude"] for file in ROOT.glob(pattern)}
-    included = {file for pattern in app["fab-include"] for file in ROOT.glob(pattern)}
+    included, left_out = (
+        {file for pattern in app[name] for file in ROOT.glob(pattern)}
+        for name in ("fab-include", "fab-exclude")
+    )
     for file in included - left_out:
         (folder / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder / file.relative_to(ROOT))
@@ -120,16 +111,15 @@ def bundled(folder):
 
 
 def test_the_digest_of_the_code_is_that_of_flowers_bundle_and_every_change_is_seen(tmp_path):
-    digests = {code_digest(ROOT)}
-    assert digests == {code_digest(bundled(tmp_path / "a"))}
+    folder, digest = bundled(tmp_path), code_digest.__wrapped__  # without its cache
+    digests = [digest(ROOT), digest(folder)]
     for name in ("fedmf/checks.py", "client/app.py", "conf/config.yaml"):
-        folder = bundled(tmp_path / name.replace("/", "_"))
         (folder / name).write_bytes((folder / name).read_bytes() + b" ")
-        digests.add(code_digest(folder))
-    moved = bundled(tmp_path / "moved")
-    (moved / "fedmf/checks.py").rename(moved / "fedmf/checked.py")
-    digests.add(code_digest(moved))
-    assert len(digests) == 5
+        digests.append(digest(folder))
+    (folder / "fedmf/checks.py").rename(folder / "fedmf/checked.py")
+    digests.append(digest(folder))
+    assert digests[0] == digests[1]
+    assert len({*digests}) == 5
 
 
 def calibrating(monkeypatch, factor):

@@ -3,6 +3,7 @@
 import importlib
 import logging
 import os
+import re
 import resource
 import shutil
 import sys
@@ -148,15 +149,6 @@ def test_no_log_of_any_level_no_output_and_no_exception_shows_a_secret(tmp_path,
         assert repr(secret.reveal())[2:-1] not in text
 
 
-def test_faulty_clients_do_not_stop_a_run_or_its_resume(tmp_path):
-    chances = {"drop_out": 0.1, "error": 0.2, "delay": 0.2, "duplicate": 0.3}
-    faulty = (*SMALL, *(f"faults.{name}={chance}" for name, chance in chances.items()))
-    whole = run(tmp_path / "whole", *faulty)
-    assert len(metrics(whole)) == 6
-    assert any(row["replies"] < 6 for row in metrics(whole))
-    assert_equal(run(cut(tmp_path / "r", *faulty), *faulty, RESUME), whole)
-
-
 @pytest.mark.slow
 def test_killed_between_attempts_the_run_continues_bit_for_bit(tmp_path, monkeypatch):
     options = (*SMALL, "faults.drop_out=0.3", "population.min_replies=5", "population.max_attempts=50")
@@ -227,15 +219,11 @@ def test_directory_and_resume_alone_continue_bit_for_bit(tmp_path, straight_alon
     assert (directory / "config.yaml").read_bytes() == recorded
 
 
-@pytest.mark.parametrize("given", [
-    ("seed=5", "model=mlp", "optimizer=adam", "mechanism=blt"), ("model.hidden=7", "metrics=[accuracy,f1]"), OWN,
-    ("privacy.epsilon=null",),
-])  # fmt: skip
-def test_what_the_run_has_may_be_given_again(broken, given):
-    settings = asked(broken, *given)
-    assert settings.model == composed(*OWN).model
-    assert settings.optimizer == composed(*OWN).optimizer
-    assert settings.run.resume is True
+def test_what_the_run_has_may_be_given_again(broken):
+    for given in (("seed=5", "model=mlp", "optimizer=adam", "mechanism=blt"), OWN, ("privacy.epsilon=null",)):
+        settings = asked(broken, *given)
+        assert (settings.model, settings.optimizer) == (composed(*OWN).model, composed(*OWN).optimizer)
+        assert settings.run.resume is True
 
 
 @pytest.mark.parametrize(("given", "key", "has"), [
@@ -261,24 +249,22 @@ def test_what_changes_speed_and_output_alone_may_be_given(tmp_path, straight_alo
     np.testing.assert_array_equal(model(directory), model(straight_alone))
 
 
-@pytest.mark.parametrize(("recorded", "key", "value"), [
-    ("loss: cross_entropy", "client.loss", "{own}"), ("- f1", r"metrics\[1\]", "[accuracy,{own}]"),
-    ("optimizer:\n  name: adam", "optimizer.name", None),
-])  # fmt: skip
-def test_code_that_only_the_directory_names_is_not_imported_unless_trusted(
-    tmp_path, broken, recorded, key, value
-):
-    stolen, own = shutil.copytree(broken, tmp_path / "stolen"), "not_there_of_the_resuming_tests:own"
-    text = (stolen / "config.yaml").read_text()
-    assert recorded in text
-    named = recorded.rpartition(" ")[0] + f" {own}"
-    (stolen / "config.yaml").write_text(text.replace(recorded, named))
-    with pytest.raises(SettingError, match=rf"{key} of .*{own}.*run\.trust_code=true"):
-        asked(stolen)
-    if value is not None:  # typed
-        assert asked(stolen, f"{key.partition(chr(92))[0]}={value.format(own=own)}")
-    if key == "client.loss":
-        assert asked(stolen, "run.trust_code=true").client.loss == own
+def test_code_that_only_the_directory_names_is_not_imported_unless_trusted_or_typed(tmp_path, broken):
+    config, own = (broken / "config.yaml").read_text(), "not_there_of_the_resuming_tests:own"
+    for recorded, key in (
+        ("loss: cross_entropy", "client.loss"),
+        ("- f1", "metrics[1]"),
+        ("optimizer:\n  name: adam", "optimizer.name"),
+    ):
+        stolen = shutil.copytree(broken, tmp_path / key.strip("[1]"))
+        named = recorded.rpartition(" ")[0] + f" {own}"
+        assert recorded in config
+        (stolen / "config.yaml").write_text(config.replace(recorded, named))
+        with pytest.raises(SettingError, match=rf"{re.escape(key)} of .*{own}.*run\.trust_code=true"):
+            asked(stolen)
+    assert asked(tmp_path / "metrics", f"metrics=[accuracy,{own}]")
+    assert asked(tmp_path / "client.loss", f"client.loss={own}")
+    assert asked(tmp_path / "client.loss", "run.trust_code=true").client.loss == own
 
 
 @pytest.mark.parametrize("call", [RESUME, "run.extend=1"])

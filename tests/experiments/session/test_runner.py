@@ -98,20 +98,18 @@ def test_keywords_become_overrides_that_hydra_reads_back(directory):
     composed = runs.composed(*as_overrides(given))
     assert (composed.seed, composed.run.directory, composed.run.resume) == (3, directory, False)
     assert composed.optimizer.learning_rate == 0.25
-    data = {"dataset": {"name": "a:b", "settings": {"n": [1, 2]}}}
-    own = runs.composed("dataset=custom", *as_overrides(data))
-    assert own.dataset.settings == {"n": [1, 2]}
-
-
-def global_state():
-    identity = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
-    hydra = GlobalHydra.instance().hydra, "config_schema.yaml" in ConfigStore.instance().repo
-    return identity, hydra, dict(os.environ), torch.random.get_rng_state().tolist()
+    own = as_overrides({"dataset": {"name": "a:b", "settings": {"n": [1, 2]}}})
+    assert runs.composed("dataset=custom", *own).dataset.settings == {"n": [1, 2]}
 
 
 def test_nothing_global_is_left_behind(tmp_path):
-    before = global_state()
+    def everything():
+        identity = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
+        hydra = GlobalHydra.instance().hydra, "config_schema.yaml" in ConfigStore.instance().repo
+        return identity, hydra, dict(os.environ), torch.random.get_rng_state().tolist()
+
+    before = everything()
     run(*ONE, run={"directory": f"{tmp_path}/a"})
     with pytest.raises(SettingError):
         run("seed=x")
-    assert global_state() == before
+    assert everything() == before
