@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from fedmf.lazy import lazily
 
 if TYPE_CHECKING:  # the public names
-    from server.attendance import Attendance as Attendance
     from server.checkpoint import Checkpoint as Checkpoint
     from server.cohort import (
         Population as Population,
@@ -16,8 +15,12 @@ if TYPE_CHECKING:  # the public names
         SimulatedPopulation as SimulatedPopulation,
         UnreadyNodes as UnreadyNodes,
     )
-    from server.known_nodes import KnownNode as KnownNode, KnownNodes as KnownNodes
-    from server.members import DeployedPopulation as DeployedPopulation
+    from server.known_nodes import (
+        Attendance as Attendance,
+        KnownNode as KnownNode,
+        KnownNodes as KnownNodes,
+    )
+    from server.membership import DeployedPopulation as DeployedPopulation
     from server.optimizer import (
         Adagrad as Adagrad,
         Adam as Adam,

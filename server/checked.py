@@ -27,26 +27,22 @@ class Checked(Optimizer):
     """
 
     def __init__(self, make: Callable[[], Optimizer], name: str) -> None:
-        self.own, self.name, self._make = make(), name, make
+        self.own, self.name, self.make = make(), name, make
         check_below_one(f"the momentum of {name}", self.own.momentum)
         check_choice(f"the schedule of {name}", str(self.own.schedule), SCHEDULES)
         self.momentum, self.schedule = float(self.own.momentum), self.own.schedule
         self.precondition = self.own.precondition
 
-    def another(self) -> "Checked":
-        """Return another of the same settings, as the process makes it that resumes a run."""
-        return Checked(self._make, self.name)
-
     def init(self, parameters: Vector) -> Slots:
         """Return its first state, checked: numbers by name, each (d,) or a scalar."""
-        state = self._copied("init", self._call("init", parameters))
+        with self._theirs("init"):
+            state = _copied(self.own.init(_locked(parameters)))
         for name, array in state.items():
-            if not isinstance(name, str) or not name.isidentifier():
-                raise RunStoppedError(f"the state of {self.name} names an array {name!r}; it must be a word.")
-            if array.dtype.kind not in "biuf" or array.shape not in ((), parameters.shape):
+            is_word = isinstance(name, str) and name.isidentifier()
+            if not is_word or array.dtype.kind not in "biuf" or array.shape not in ((), parameters.shape):
                 raise RunStoppedError(
-                    f"{name} in the state of {self.name} is {array.dtype} {list(array.shape)}; it must be numbers of shape [] "
-                    f"or {list(parameters.shape)}."
+                    f"the state of {self.name} holds {name!r}, {array.dtype} {list(array.shape)}; a state has numbers of shape [] "
+                    f"or {list(parameters.shape)} under words."
                 )
         return state
 
@@ -54,21 +50,23 @@ class Checked(Optimizer):
         self, release: Vector, state: Slots, parameters: Vector, progress: float = 0.0
     ) -> tuple[Vector, Slots]:
         """Return its step, checked: model and state keep names, shapes and types."""
-        found = self._call("update", release, state, parameters, progress)
-        if not isinstance(found, tuple) or len(found) != 2:
-            raise RunStoppedError(
-                f"update of {self.name} returned a {type(found).__name__}; it must return (parameters, state)."
+        with self._theirs("update"):
+            model, after = self.own.update(
+                _locked(release), _locked_state(state), _locked(parameters), progress
             )
-        moved, kept = self._copied("update", {_MODEL: found[0]}), self._copied("update", found[1])
-        if (before := form({_MODEL: parameters, **state})) != (after := form({**moved, **kept})):
+            moved, kept = np.array(model), _copied(after)
+        given, found = form({_MODEL: parameters, **state}), form({_MODEL: moved, **kept})
+        if found != given:
             raise RunStoppedError(
-                f"update of {self.name} returned {after}; it must keep names, shapes and types: {before}."
+                f"update of {self.name} returned {found}; it must keep names, shapes and types: {given}."
             )
-        return moved[_MODEL], kept
+        return moved, kept
 
     def scale(self, state: Slots) -> Vector:
         """Return its scale, checked: (d,) float32 in [1e-6, 1e6]."""
-        scale = self._copied("scale", {_SCALE: self._call("scale", state)})[_SCALE]
+        assert self.own.scale is not None
+        with self._theirs("scale"):
+            scale = np.array(self.own.scale(_locked_state(state)))
         shapes = {array.shape for array in state.values() if array.ndim} or {scale.shape}
         if scale.dtype != np.float32 or scale.shape not in shapes:
             raise RunStoppedError(
@@ -82,28 +80,16 @@ class Checked(Optimizer):
             )
         return scale
 
-    def _call(self, function: str, *given: Any) -> Any:
-        with self._theirs(function), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return getattr(self.own, function)(*map(_locked, given))
-
     @contextmanager
     def _theirs(self, function: str) -> Iterator[None]:
         """Turn whatever their code raises, an exit included, into an error of `function`."""
         try:
-            yield
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                yield
         except (Exception, SystemExit) as error:
             raise RunStoppedError(
                 f"{function} of {self.name} raised {type(error).__name__}: {str(error).removesuffix('.')}."
             ) from error
-
-    def _copied(self, function: str, found: object) -> dict[str, npt.NDArray[Any]]:
-        """Return copies of the arrays that `function` returned by name."""
-        if not isinstance(found, Mapping):
-            raise RunStoppedError(
-                f"the state of {self.name} is a {type(found).__name__}; it must be a mapping."
-            )
-        with self._theirs(f"reading what {function} returned"):
-            return {name: np.array(value) for name, value in found.items()}
 
 
 def rehearse(optimizer: Checked, model: Vector) -> str:
@@ -124,7 +110,7 @@ def rehearse(optimizer: Checked, model: Vector) -> str:
         raise SettingError(
             f"{optimizer.name} made numbers that are not finite of a small mean update; a run would end at once."
         )
-    _take_again(optimizer.another(), walked)
+    _take_again(Checked(optimizer.make, optimizer.name), walked)
     sizes = [f"{key} {float(np.linalg.norm(moved[key].astype(np.float64))):.4g}" for key in sorted(moved)]
     return hashlib.sha256("; ".join(sizes).encode()).hexdigest()[:16]
 
@@ -143,28 +129,34 @@ def _take_again(fresh: Checked, walked: list[Slots]) -> None:
 
     The last step comes first: a count or a generator outside the state then stands elsewhere than in a run without a stop.
     """
-    advice = (
-        "It must be a pure function: no draws, and what a step needs of the steps before it, such as their number, in the state "
-        "that `init` and `update` return, where scalar arrays are allowed."
-    )
     for done in reversed(range(_REHEARSED)):
+        why = "it made another model of the same state"
         try:
             again, before = _step(fresh, walked[done], done), walked[done + 1]
+            is_same = all(again[name].tobytes() == before[name].tobytes() for name in before)
         except RunStoppedError as error:
+            why, is_same = str(error).removesuffix("."), False
+        if not is_same:
             raise SettingError(
-                f"{fresh.name} cannot continue from its own state as a resumed run does: {error} {advice}"
-            ) from error
-        if any(again[name].tobytes() != before[name].tobytes() for name in before):
-            raise SettingError(
-                f"{fresh.name} made another model of the same state when it continued from there as a resumed run does. {advice}"
+                f"{fresh.name} cannot continue from its own state as a resumed run does: {why}. It must be a pure function: no "
+                "draws, and what a step needs of the steps before it, such as their number, in the state that `init` and "
+                "`update` return, where scalar arrays are allowed."
             )
 
 
-def _locked(given: Any) -> Any:
-    """Return an array, or arrays by name, in a form that cannot be written to; anything else as it is."""
-    if isinstance(given, Mapping):
-        return {name: _locked(array) for name, array in given.items()}
-    if isinstance(given, np.ndarray):
-        given = given.view()
-        given.flags.writeable = False
-    return given
+def _locked(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array in a form that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _locked_state(state: Slots) -> Slots:
+    return {name: _locked(array) for name, array in state.items()}
+
+
+def _copied(state: object) -> dict[str, npt.NDArray[Any]]:
+    """Return a copy of a state. Raises `TypeError` for something else."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"the state is a {type(state).__name__}; it must be a mapping")
+    return {name: np.array(value) for name, value in state.items()}

@@ -7,7 +7,7 @@
 The secret file is written aside, renamed and forced to disk; what was there before is overwritten with zeros. It never enters
 the database. Its arrays:
 
-    about       JSON: epoch, fingerprint of its tables, form of its normals; and the run's origin (`server.copies`)
+    about       JSON: epoch, fingerprint of its tables; and the run's origin (`server.copies`)
     key         (32,) uint8, the epoch's key
     digest_key  (32,) uint8, under which the clients' digest was made
     stream_*    the arrays of the noise stream; none before the epoch's first round
@@ -30,16 +30,15 @@ import numpy as np
 
 from fedmf.accounting.calibration import APART
 from fedmf.accounting.epoch import ROUNDING
-from fedmf.errors import DataError, PrivacyBudgetExhausted, RunDirectoryError, SettingError
+from fedmf.errors import DataError, PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization
 from fedmf.mechanisms.streams.protocol import StreamState
-from fedmf.normals import FORM as NORMALS
 from fedmf.npz import read_npz
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
-from server.copies import Clients, Origin
-from server.files import UNREADABLE, erase, packed, temporary_path, write_atomically
+from server.copies import Clients, Origin, allow_or_raise
+from server.files import erase, packed, temporary_path, write_atomically
 from server.optimizer import Optimizer, form
 from server.record import FILE, Record, Tables
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
@@ -49,23 +48,23 @@ log = logging.getLogger(__name__)
 LOCK = "lock"
 SECRETS = "secrets.npz"
 NOISE_MULTIPLIER = "the noise multiplier"  # among what is `calculated`
+_CODE = "the version of fedmf and its libraries that began it"
 _STREAM = "stream_"  # before the name of each array of the noise stream
 _OURS = re.compile(rf"({re.escape(FILE)}(-wal|-shm|-journal)?|{re.escape(SECRETS)}|roster\.json)(\.new)?")
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What is in the secret file: the secrets of an epoch, the fingerprint of its tables and the form of its normals, the run's origin."""
+    """What is in the secret file: the secrets of an epoch, the fingerprint of its tables, the run's origin."""
 
     secrets: Secrets
     mechanism: str
-    normals: int
     origin: Origin
 
 
 def save_secrets(folder: Path, secrets: Secrets, mechanism: str, origin: Origin) -> None:
     """Put the secrets into `folder`, for the owner alone; those that were there are overwritten."""
-    about = {"epoch": secrets.epoch, "mechanism": mechanism, "normals": NORMALS, "origin": origin.to_json()}
+    about = {"epoch": secrets.epoch, "mechanism": mechanism, "origin": origin.to_json()}
     stream = {} if secrets.stream is None else secrets.stream.to_arrays()
     data = packed(
         about=np.array(json.dumps(about)),
@@ -85,8 +84,8 @@ def read_secrets(folder: Path) -> Kept | None:
         origin = Origin.from_json(about["origin"], digest_key)
         arrays = {name.removeprefix(_STREAM): array for name, array in arrays.items()}
         secrets = Secrets(int(about["epoch"]), key, StreamState.from_arrays(arrays) if arrays else None)
-        return Kept(secrets, str(about["mechanism"]), int(about["normals"]), origin)
-    except (*UNREADABLE, TypeError, AttributeError, RecursionError, SettingError):
+        return Kept(secrets, str(about["mechanism"]), origin)
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -152,7 +151,7 @@ class Checkpoint:
 
     def has_released(self) -> bool:
         """Return whether any round was released here; before that a run may begin again under another key."""
-        return any(self.record.bases()) or self.record.released() > 0
+        return self.record.released() > 0
 
     def refuse_copy(self) -> None:
         """Raise `RunDirectoryError` unless this is the directory that the run began in, with all that it released.
@@ -250,21 +249,18 @@ class Checkpoint:
         not those either, `restore` raises.
         """
         kept, (epoch, tables) = read_secrets(self.folder), self.record.tables()
+        epochs = list(plan.factorization.epochs)
         try:
-            planned, stored = plan.factorization.epochs[epoch], read_npz(tables)
-            own = (
-                planned.with_tables(stored["tables"]) if str(stored["family"]) == planned.family else planned
-            )
-        except (*UNREADABLE, IndexError, DataError):
+            own = epochs[epoch].with_tables(read_npz(tables)["tables"])
+        except (ValueError, KeyError, IndexError, DataError):
             return plan
         began = None if kept is None else (kept.secrets.epoch, kept.mechanism)
-        if own.fingerprint == planned.fingerprint or began != (epoch, own.fingerprint):
+        if own.fingerprint == epochs[epoch].fingerprint or began != (epoch, own.fingerprint):
             return plan
         log.warning(
             "epoch %d continues with the tables that it began with; this version computes others, for the epochs after it",
             epoch + 1,
         )
-        epochs = list(plan.factorization.epochs)
         epochs[epoch] = own
         return replace(plan, factorization=RunFactorization(tuple(epochs)))
 
@@ -304,54 +300,44 @@ class Checkpoint:
         """Return an epoch (0-based) with its tables as they are kept; none after the last epoch."""
         if epoch >= len(self.mechanisms):
             return epoch, b""
-        own = self.mechanisms[epoch]
-        return epoch, packed(family=np.array(own.family), tables=own.stream.tables)
+        return epoch, packed(tables=self.mechanisms[epoch].stream.tables)
 
     def _replayed(
         self, plan: Plan, optimizer: Optimizer, *, is_over: bool = False, besides: Sequence[str] = ()
     ) -> tuple[ServerState, list[tuple[ServerState, Release]]]:
         """Return the last released state, without secrets, and what led there from the newest base."""
-        run = self.folder.parent
         if not self.has_begun():
             raise RunDirectoryError(
-                f"{self.folder} holds no checkpoint, without which the run in {run} cannot continue; restore the checkpoint "
-                "folder."
+                f"{self.folder} holds no checkpoint, without which the run cannot continue. Restore the checkpoint folder."
             )
         self.record.check()
         state, about = self.record.base()
         began = {**about["configuration"], **({} if is_over else self.record.extension())}
         for key in sorted({*began, *self.configuration} - {*besides}):
-            if (old := began.get(key)) != (new := self.configuration.get(key)):
-                raise self._differing(key, old, new, "its own settings")
+            self._check_same(key, began.get(key), self.configuration.get(key), "its own settings")
         self._check_code(about["code"])
         for key in sorted({*about["calculated"], *self.calculated}):
             old, new = about["calculated"].get(key), self.calculated.get(key)
-            if old != new and (old is None or new is None or not math.isclose(old, new, rel_tol=ROUNDING)):
-                raise self._differing(
-                    key, old, new, "the version of fedmf and its libraries that calculated it so"
-                )
+            if not (old and new and math.isclose(old, new, rel_tol=ROUNDING)):
+                self._check_same(key, old, new, _CODE)
         for number, entry in enumerate(state.ledger.entries, 1):
             if not entry.agrees_with(plan.epoch_event):
-                raise self._differing(
-                    f"the event of epoch {number}",
-                    entry,
-                    plan.epoch_event,
-                    "the version of fedmf and its libraries that began it",
-                )
-        kept, wanted = form(state.slots), form(optimizer.init(state.model))
-        if state.round and kept != wanted:
-            raise self._differing("the state of the optimizer", kept, wanted, "the code that began it")
+                self._check_same(f"the event of epoch {number}", entry, plan.epoch_event, _CODE)
+        if state.round:
+            own = form(optimizer.init(state.model))
+            self._check_same("the state of the optimizer", form(state.slots), own, _CODE)
         replayed: list[tuple[ServerState, Release]] = []
         for release in self.record.releases(state.round):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)
             replayed.append((state, release))
         return state, replayed
 
-    def _differing(self, key: str, old: object, new: object, remedy: str) -> RunDirectoryError:
-        """Return the error that a value is not the one that the run began with."""
-        return RunDirectoryError(
-            f"{key} is {new!r}, but the run in {self.folder.parent} began with {old!r}; resume it with {remedy}."
-        )
+    def _check_same(self, key: str, old: object, new: object, remedy: str) -> None:
+        """Raise `RunDirectoryError` where a value is not the one that the run began with."""
+        if old != new:
+            raise RunDirectoryError(
+                f"{key} is {new!r}, but the run in {self.folder.parent} began with {old!r}; resume it with {remedy}."
+            )
 
     def _check_code(self, before: Mapping[str, str]) -> None:
         """Raise `RunDirectoryError` where other code than this process's wrote the base, unless that is allowed.
@@ -361,35 +347,25 @@ class Checkpoint:
         differing = [key for key in sorted({*before, *self.code}) if before.get(key) != self.code.get(key)]
         if not differing:
             return
-        old, new = (
+        then, now = (
             " and ".join(f"{key} {code.get(key, 'unknown')}" for key in differing)
             for code in (before, self.code)
         )
-        said = f"the run in {self.folder.parent} was run so far with {old}, and this is {new}"
-        if not self.allow_version_change:
-            raise RunDirectoryError(
-                f"{said}; resume it with the code that ran it so far. Only if you know what changed between them: set "
-                "allow_version_change=True, and the run's statement names both."
-            )
-        log.warning("%s. It continues nevertheless, because allow_version_change was set.", said)
+        allow_or_raise(
+            self.allow_version_change,
+            f"the run in {self.folder.parent} was run so far with {then}, and this is {now}.",
+            "Resume it with the code that ran it so far. Only if you know what changed between them: set "
+            "allow_version_change=True, and the run's statement names both.",
+        )
 
     def _check_epoch(self, plan: Plan, kept: Kept, released: int) -> None:
-        """Raise `RunDirectoryError` where rounds of the epoch of `kept` were released with other tables or other normals."""
+        """Raise `RunDirectoryError` where rounds of the epoch of `kept` were released with other tables."""
         epoch, (under_way, step) = kept.secrets.epoch, divmod(released, plan.participation.rounds_per_epoch)
-        if epoch != under_way or not step:
-            return
-        began = f"epoch {epoch + 1} of the run in {self.folder.parent} began with"
-        if kept.normals != NORMALS:
+        if step and epoch == under_way and kept.mechanism != self.mechanisms[epoch].fingerprint:
             raise RunDirectoryError(
-                f"{began} noise rows of form {kept.normals}, and this version draws form {NORMALS}: the noise that its releases "
-                "hold could not be continued. Let the version of fedmf that began the epoch finish it; the next epoch may "
-                "begin with this one."
-            )
-        if kept.mechanism != self.mechanisms[epoch].fingerprint:
-            raise RunDirectoryError(
-                f"{began} other tables of its mechanism, and {self.record.path} does not hold them; rows of two matrices in "
-                "one epoch would have a larger sensitivity than is accounted. Restore that file, or the version of fedmf and "
-                "its libraries that began the epoch."
+                f"epoch {epoch + 1} of the run in {self.folder.parent} began with other tables of its mechanism, and "
+                f"{self.record.path} does not hold them; rows of two matrices in one epoch would have a larger sensitivity than "
+                "is accounted. Restore that file, or the version of fedmf and its libraries that began the epoch."
             )
 
 

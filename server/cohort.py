@@ -5,17 +5,18 @@ The unit of privacy is the client; a node is only where its task runs.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum, StrEnum, auto
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_at_least
-from fedmf.errors import SettingError
-from fedmf.participation import draw_cohort, rounds_that_fit
+from fedmf.errors import RunDirectoryError, SettingError
+from fedmf.participation import draw_cohort
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 
@@ -99,7 +100,6 @@ def cohort_indices(plan: Plan, server_round: int, clients: int | None = None) ->
     who = plan.participation
     epoch, step = divmod(server_round - 1, who.rounds_per_epoch)
     clients = who.clients if clients is None else clients
-    rounds_that_fit(clients, who.cohort_size, who.rounds_per_epoch)
     asked = draw_cohort(clients, who.cohort_size, epoch=epoch, step=step, seed=plan.seed)
     return [int(index) for index in np.sort(asked)]
 
@@ -122,15 +122,6 @@ class Presence(NamedTuple):
     in_epoch: frozenset[str]
     in_round: frozenset[str]
 
-    def counts(self) -> tuple[int, int, int]:
-        """Return how many nodes should be there, how many of these are connected, and how many of these are in the epoch.
-
-        >>> Presence(frozenset("ab"), frozenset("bc"), frozenset("abc"), frozenset()).counts()
-        (2, 1, 2)
-        """
-        expected = self.expected
-        return len(expected), len(expected & self.connected), len(expected & self.in_epoch)
-
 
 @dataclass(frozen=True)
 class Roster:
@@ -149,14 +140,9 @@ class Roster:
     digests: Mapping[str, str] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
 
-    @property
-    def clients(self) -> int:
-        """How many clients there are."""
-        return sum(self.nodes.values())
-
     def cohort(self, plan: Plan, server_round: int) -> list[str]:
         """Return the names of the clients of `server_round` (1-based), a round of this epoch."""
-        return self.names(cohort_indices(plan, server_round, self.clients))
+        return self.names(cohort_indices(plan, server_round, sum(self.nodes.values())))
 
     def names(self, indices: Iterable[int]) -> list[str]:
         """Return the names of clients by index: nodes in the order of their keys, each one's clients by number.
@@ -179,24 +165,16 @@ class Roster:
 
     def to_json(self) -> str:
         """Return the roster as text."""
-        document = {
-            "epoch": self.epoch,
-            "nodes": dict(sorted(self.nodes.items())),
-            "digests": dict(sorted(self.digests.items())),
-            "changed": sorted(self.changed),
-        }
-        return json.dumps(document, indent=1)
+        return json.dumps(asdict(self), indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the roster that `to_json` wrote.
-
-        Raises `ValueError`, `KeyError` or `TypeError` for anything else.
-        """
-        document = json.loads(text)
-        nodes = {str(key): int(count) for key, count in document["nodes"].items()}
-        digests = {str(key): str(digest) for key, digest in document["digests"].items()}
-        return cls(int(document["epoch"]), nodes, digests, tuple(map(str, document["changed"])))
+    def read(cls, path: Path) -> Self:
+        """Return the roster whose text is in a file. Raises `RunDirectoryError` for a missing or damaged one."""
+        try:
+            document = json.loads(path.read_text())
+            return cls(**{**document, "changed": tuple(document["changed"])})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunDirectoryError(f"{path} is damaged ({error}). Restore the checkpoint folder.") from error
 
 
 def node_of(client: str) -> str:

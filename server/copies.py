@@ -93,9 +93,6 @@ class Origin:
     def from_json(cls, document: Mapping[str, Any], key: SecretKey) -> Self:
         """Return the origin of `to_json`. Raises `TypeError` or `ValueError` for one that this program would not have written."""
         origin = cls(**{**document, "place": Place(**document["place"])}, key=key)
-        values = (*vars(origin).values(), *vars(origin.place).values())
-        if [*map(type, values)] != [str, Place, bool, int, SecretKey, str, str, str, int, int]:
-            raise TypeError("a value of the origin is of another type")
         if not _RUN.fullmatch(origin.run):
             raise ValueError("the id of the run is another one")
         return origin
@@ -153,13 +150,12 @@ class Origin:
             wrong = f"this is an older state: {counted} of its rounds were released"
         else:
             return
-        said = f"the run in {directory} ends at round {released}, but {wrong}. "
-        if not accept_copy:
-            raise RunDirectoryError(
-                f"{said}Two copies would release the same noise on other replies. Only if you know that no later round than "
-                f"{released} was seen, and that no other copy continues: set accept_copy=True."
-            )
-        log.warning("%sIt continues nevertheless, because accept_copy was set.", said)
+        allow_or_raise(
+            accept_copy,
+            f"the run in {directory} ends at round {released}, but {wrong}.",
+            "Two copies would release the same noise on other replies. Only if you know that no later round than "
+            f"{released} was seen, and that no other copy continues: set accept_copy=True.",
+        )
 
     def continued(self, directory: Path, released: int) -> Self:
         """Return the origin in `directory`, with `released` rounds counted where the count was lost or is another."""
@@ -168,6 +164,13 @@ class Origin:
             return self
         with held(self.run):
             return replace(self, place=place, is_counted=write_count(self.run, released))
+
+
+def allow_or_raise(is_allowed: bool, wrong: str, remedy: str) -> None:
+    """Log what is `wrong` where the user allowed it. Raises `RunDirectoryError` with the `remedy` otherwise."""
+    if not is_allowed:
+        raise RunDirectoryError(f"{wrong} {remedy}")
+    log.warning("%s It continues nevertheless, because that was allowed.", wrong)
 
 
 def machine_digest() -> str:

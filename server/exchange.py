@@ -33,12 +33,12 @@ from weakref import WeakKeyDictionary
 import httpx
 from flwr.app import Array, ArrayRecord, Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from fedmf.errors import RunStoppedError
 from fedmf.plan import Plan
 from fedmf.updates import wire
 from fedmf.updates.vectors import Vector
+from server.flower_private import ObjectPushError
 
 log = logging.getLogger(__name__)
 
@@ -67,15 +67,12 @@ def tasks_per_message(plan: Plan) -> int:
     return max(1, int(max(LEAST_MESSAGE, 4 * plan.dimension) // plan.value_bytes))
 
 
-def model_record(model: Vector) -> ArrayRecord:
-    """Return the flat model (d,) as the ArrayRecord of tasks, made once a round and shared by all of them."""
-    return ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, wire.to_bytes(model))})
-
-
-def with_scale(arrays: ArrayRecord, scale: Vector) -> ArrayRecord:
-    """Return the model's record with what its clients scale their updates by."""
-    sent = Array("float32", scale.shape, wire.STYPE, wire.to_bytes(scale))
-    return ArrayRecord({wire.VECTOR: arrays[wire.VECTOR], wire.SCALE: sent})
+def model_record(model: Vector, scale: Vector | None = None) -> ArrayRecord:
+    """Return the ArrayRecord of tasks, made once a round and shared by all: the flat model (d,), and what clients scale by."""
+    vectors = {wire.VECTOR: model} | ({} if scale is None else {wire.SCALE: scale})
+    return ArrayRecord(
+        {name: Array("float32", one.shape, wire.STYPE, wire.to_bytes(one)) for name, one in vectors.items()}
+    )
 
 
 def payloads(reply: Message, count: int) -> list[object]:

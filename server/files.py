@@ -10,14 +10,11 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from fedmf.errors import RunDirectoryError, SettingError
-
-# What reading a file of arrays raises where it is gone, cut short, damaged, or lacks one of them: `fedmf.npz`, and a lookup.
-UNREADABLE = (OSError, ValueError, KeyError)
 
 
 def write_atomically(
@@ -94,49 +91,34 @@ def packed(**arrays: Any) -> bytes:
     return buffer.getvalue()
 
 
-def open_no_link(path: str | Path, flags: int) -> int:
-    """Return a descriptor of the file at `path`: an opener for `open`. Raises `OSError` for a link, which would add to a file elsewhere."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock file `path`: one process at a time. The kernel releases it when the process ends, however.
 
-    The descriptor is not inherited by worker processes. Raises `RunDirectoryError` if another process holds it, and
-    for a link, which would make a file elsewhere.
+    The descriptor is not inherited by worker processes. Raises `RunDirectoryError` if another process holds it for
+    `patience` seconds, and for a link, which would make a file elsewhere.
     """
+    deadline = time.monotonic() + patience
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
         raise RunDirectoryError(
-            f"{path} is a link, and a lock must be a file of its folder; remove it."
+            f"{path} is a link; a lock must be a file of its folder. Remove it."
         ) from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise RunDirectoryError(
-            f"another process is running in {path.parent.parent}; wait for it or end it, then try again."
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def wait_until_unlocked(path: Path, seconds: float) -> float:
-    """Return after how many seconds no process held the lock file `path` of `locked` any more, at the latest after `seconds`."""
-    began = time.monotonic()
-    while path.exists() and time.monotonic() - began < seconds:
-        try:
-            with locked(path):
+    with open(descriptor, "rb"):
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-        except RunDirectoryError:
-            time.sleep(0.1)
-    return time.monotonic() - began
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise RunDirectoryError(
+                        f"another process is running in {path.parent.parent}; wait for it or end it, then try again."
+                    ) from None
+                time.sleep(0.1)
+        yield
 
 
 def check_own_file(name: str, path: Path) -> None:
@@ -161,30 +143,21 @@ def check_own_file(name: str, path: Path) -> None:
             )
 
 
-@contextlib.contextmanager
-def _old_content(path: Path) -> Iterator[int | None]:
-    """Give a descriptor of the file at `path`, which stays valid when the name is taken away; None if it is no file.
+def _old_content(path: Path) -> contextlib.AbstractContextManager[BinaryIO | None]:
+    """Give the file at `path`, open also when its name is taken away; None if it is no file.
 
     Links are not followed: whoever made the folder must not choose which file of its reader is overwritten.
     """
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            yield None
-            return
-        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    if not os.path.lexists(path) or not stat.S_ISREG(os.lstat(path).st_mode):
+        return contextlib.nullcontext()
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+    return open(descriptor, "wb")
 
 
-def _overwrite(descriptor: int) -> None:
+def _overwrite(file: BinaryIO) -> None:
     """Fill an open file with zeros and return when they are on disk."""
-    left = os.fstat(descriptor).st_size
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    while left > 0:
-        left -= os.write(descriptor, bytes(min(left, 1 << 20)))
-    os.fsync(descriptor)
+    size = os.fstat(file.fileno()).st_size
+    for start in range(0, size, 1 << 20):
+        file.write(bytes(min(size - start, 1 << 20)))
+    file.flush()
+    os.fsync(file.fileno())

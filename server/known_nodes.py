@@ -1,4 +1,4 @@
-"""The nodes that were agreed on: each one's public key, what people call it, and for how many clients it may count.
+"""The nodes that were agreed on: public key, name, and for how many clients each may count; and when an epoch may begin.
 
 The operator of the server keeps them in a file (`experiments.settings.nodes`). Without one every node that
 the SuperLink knows takes part, with as many clients as it says. A name is for people: record and roster call a node by its key.
@@ -9,14 +9,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
-from fedmf.checks import check_at_least
+from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import SettingError
 from fedmf.sealing import public_box_key
+from server.cohort import UnreadyNodes
 
 _KEY_DIGITS = 32  # 128 bits of SHA-256: nobody finds another key with the same ones
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -25,6 +27,17 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 def node_key(public_key: bytes) -> str:
     """Return the short lasting name of a node: the first 128 bits of the SHA-256 of its public key, in hex."""
     return hashlib.sha256(public_key).hexdigest()[:_KEY_DIGITS]
+
+
+def connected(grid: Any) -> dict[str, int]:
+    """Return {key: node id} of the connected nodes that have a public key.
+
+    Raises `SettingError` for a grid that does not give public keys.
+    """
+    get_nodes = getattr(grid, "get_nodes", None)
+    if get_nodes is None:
+        raise SettingError(f"{type(grid).__name__} does not give the nodes' public keys; use a SuperLink.")
+    return {node_key(bytes(node.public_key)): node.node_id for node in get_nodes() if node.public_key}
 
 
 @dataclass(frozen=True)
@@ -85,18 +98,17 @@ class KnownNodes:
     listed: tuple[KnownNode, ...] | None = None
 
     def __post_init__(self) -> None:
-        names: set[str] = set()
-        for node in self:
-            if (other := self._by_key[node.key]) is not node:
-                raise SettingError(
-                    f"{node.name} and {other.name} have the same public key; a node has one name."
-                )
-            if node.name in names:
-                raise SettingError(f"two nodes are called {node.name}; each needs a name of its own.")
-            names.add(node.name)
+        for what in ("name", "key"):
+            seen: dict[str, KnownNode] = {}
+            for node in self:
+                if (other := seen.setdefault(getattr(node, what), node)) is not node:
+                    raise SettingError(
+                        f"the nodes {other.name} and {node.name} have the same {what}; each needs its own."
+                    )
 
     @cached_property
-    def _by_key(self) -> dict[str, KnownNode]:
+    def by_key(self) -> dict[str, KnownNode]:
+        """The listed nodes by their keys."""
         return {node.key: node for node in self}
 
     def __iter__(self) -> Iterator[KnownNode]:
@@ -104,15 +116,42 @@ class KnownNodes:
 
     def admit(self, key: str) -> bool:
         """Return whether the node with this key may take part."""
-        return self.listed is None or key in self._by_key
+        return self.listed is None or key in self.by_key
 
     def called(self, key: str) -> str:
         """Return what people call the node with this key: its name, or the key itself for who is not listed."""
-        return self._by_key[key].name if key in self._by_key else key
-
-    def agreed(self, key: str) -> int | None:
-        """Return for how many clients the node may count, None where nothing was agreed."""
-        return self._by_key[key].most_clients if key in self._by_key else None
+        return self.by_key[key].name if key in self.by_key else key
 
 
 EVERY_NODE = KnownNodes()
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """When an epoch may begin: with `min_available` clients connected, waited for at most `timeout` seconds.
+
+    A node counts for at most `max_clients_per_node` clients, and for no more than was agreed in `nodes`; it has
+    `query_timeout` seconds to say how many it holds. A node that `nodes` does not admit is not asked.
+
+    `unready` is what happens about a connected node that reports that it is not ready: the epoch waits for it, so that
+    no release depends on what a node says of its data, or begins without it. Raises `SettingError` for a number below 1
+    or a timeout that is not above 0.
+    """
+
+    min_available: int
+    max_clients_per_node: int = 10_000
+    timeout: float = 600
+    query_timeout: float = 120
+    nodes: KnownNodes = EVERY_NODE
+    unready: UnreadyNodes = UnreadyNodes.wait
+
+    def __post_init__(self) -> None:
+        check_at_least("min_available", self.min_available, 1)
+        check_at_least("max_clients_per_node", self.max_clients_per_node, 1)
+        check_positive("timeout", self.timeout)
+        check_positive("query_timeout", self.query_timeout)
+
+    def most_clients(self, key: str) -> int:
+        """Return for how many clients the node with this key counts at most."""
+        most, known = self.max_clients_per_node, self.nodes.by_key.get(key)
+        return most if known is None else min(most, known.most_clients)

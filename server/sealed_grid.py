@@ -23,7 +23,7 @@ from fedmf.sealing import (
     server_channel,
     unseal,
 )
-from server.attendance import connected
+from server.known_nodes import connected
 
 
 class SealedGrid:

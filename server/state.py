@@ -194,20 +194,17 @@ def make_release(
     """Return the next round's release, and the secrets after it.
 
     `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
-    goes on the SUM, on all d model coordinates, whoever answered (docs/privacy.md). A stream
-    that is not at this round is advanced first, see `secrets_at`. With `donate` the next stream takes the
-    buffers of the state's, which is then spent: continuing from it, or from a copy, raises `SettingError`; and
-    `rotated_sum` is overwritten.
+    goes on the SUM, on all d model coordinates, whoever answered (docs/privacy.md). A stream that is not at this
+    round is advanced first, see `secrets_at`. With `donate` the next stream takes the buffers of the state's, which is
+    then spent: continuing from it, or from a copy, raises `SettingError`; and `rotated_sum` is overwritten.
 
-    Raises `ReleaseOrderError` if the run is over (its last key is gone), `ParticipationError` if one of them
-    was spent in this epoch already.
+    Raises `ReleaseOrderError` if the run is over (its last key is gone).
     """
     secrets = None if state.secrets is None else secrets_at(plan, state.secrets, state.round)
     if secrets is None:
         raise ReleaseOrderError(
             f"all {plan.participation.rounds} rounds of this run are released: there is no noise for another."
         )
-    state.register.spend(answered)
     mechanism = plan.factorization.epochs[secrets.epoch].stream
     stream = secrets.stream or mechanism.init(plan.dimension)
     noise, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension, donate=donate)

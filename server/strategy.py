@@ -21,9 +21,17 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.wire import Turn, without_tags
 from server.cohort import Heard, Population, ReplyPolicy
-from server.exchange import exchange, model_record, payloads, with_scale
+from server.exchange import exchange, model_record, payloads
 from server.optimizer import Optimizer
-from server.state import FixedPoint, Release, Secrets, ServerState, apply_release, begin_epoch, make_release
+from server.state import (
+    FixedPoint,
+    Release,
+    Secrets,
+    ServerState,
+    apply_release,
+    begin_epoch,
+    make_release,
+)
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +104,6 @@ class FedMF(Strategy):
         self._tasks_per_message = tasks_per_message
         self._fixed_digest = fixed_digest
         self._asked: list[Asked] = []
-        self._is_in_doubt = False  # a commit was interrupted: its round may be released
 
     def summary(self) -> None:
         """Log the settings of the run."""
@@ -141,7 +148,6 @@ class FedMF(Strategy):
         if not places:
             raise RunStoppedError(f"no node is connected for round {server_round}; nothing was asked.")
         self.state, self._asked = state, []
-        arrays = arrays if state.scale is None else with_scale(arrays, state.scale)
         for node, clients in places.items():
             for start in range(0, len(clients), self._tasks_per_message):
                 batch = clients[start : start + self._tasks_per_message]
@@ -157,12 +163,15 @@ class FedMF(Strategy):
         self, clients: Sequence[str], mask_keys: Sequence[SecretKey], epoch: int, step: int
     ) -> ConfigRecord:
         """Return what a message's clients are told: their names, epoch and step, and each one's mask key."""
-        record = ConfigRecord({wire.EPOCH: epoch, wire.STEP: step})
-        if self._fixed_digest:
-            record[wire.FIXED] = self._fixed_digest
-        record[wire.CLIENT] = list(clients)
-        record[wire.MASK_KEY] = [key.reveal() for key in mask_keys]
-        return record
+        return ConfigRecord(
+            {
+                wire.EPOCH: epoch,
+                wire.STEP: step,
+                **({wire.FIXED: self._fixed_digest} if self._fixed_digest else {}),
+                wire.CLIENT: list(clients),
+                wire.MASK_KEY: [key.reveal() for key in mask_keys],
+            }
+        )
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -175,23 +184,22 @@ class FedMF(Strategy):
         self._on_heard(server_round, [client for asked in self._asked for client in asked.clients], answered)
         if len(answered) < self._replies.min_replies:
             return None, None
-        before = self.state
-        # The noise stream moves on in place. If the commit fails, its rows are drawn from the key again.
-        self.state = replace(before, secrets=replace(self._secrets, stream=None))
-        release, secrets = make_release(self.plan, before, rotated_sum, answered, donate=True)
+        before, secrets = self.state, self._secrets
+        # From here on no round can follow in this process, as after an interrupt: only the checkpoint tells what was released.
+        self.state = replace(before, secrets=None)
+        release, after = make_release(self.plan, before, rotated_sum, answered, donate=True)
         del rotated_sum  # as much memory as two models: the optimizer needs it next
-        state = apply_release(self.plan, self.optimizer, before, release, secrets)
-        self._is_in_doubt = True
+        state = apply_release(self.plan, self.optimizer, before, release, after)
         try:
             self._commit(release)
         except Exception:
-            self._is_in_doubt = False  # not released
+            # Not released. The noise stream moved on in place, so that its rows must be drawn again.
+            self.state = replace(before, secrets=replace(secrets, stream=None))
             raise
         self.state, self._asked = state, []
-        self._is_in_doubt = False
         for callback in self._on_release:
             callback(state, release)
-        return model_record(state.model), MetricRecord({"replies": len(answered)})
+        return model_record(state.model, state.scale), MetricRecord({"replies": len(answered)})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -224,7 +232,7 @@ class FedMF(Strategy):
         last = self.plan.participation.rounds
         if num_rounds is not None:
             last = min(last, self.state.round + num_rounds)
-        arrays = model_record(self.state.model)
+        arrays = model_record(self.state.model, self.state.scale)
         while self.state.round < last:
             number = self.state.round + 1
             try:
@@ -271,14 +279,10 @@ class FedMF(Strategy):
 
     @property
     def _secrets(self) -> Secrets:
-        if self._is_in_doubt:
-            raise RunStoppedError(
-                f"round {self.state.round + 1} was cut off while it was released: only the checkpoint tells "
-                "whether it was. Resume the run from its checkpoint, in a new process."
-            )
         if self.state.secrets is None:
             raise ReleaseOrderError(
-                f"the run is over after round {self.state.round}: it asks and releases no more."
+                f"no round can follow round {self.state.round} in this process: the run is over, or the next round was cut off "
+                "while it was released, and only the checkpoint tells whether it was. Resume the run from its checkpoint."
             )
         return self.state.secrets
 

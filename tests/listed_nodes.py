@@ -10,10 +10,9 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from fedmf.updates import wire
 from nodes import Nodes, holding
 from plans import KEY, random_vector
-from server.attendance import Attendance
 from server.cohort import Roster
-from server.known_nodes import EVERY_NODE, KnownNode, KnownNodes, node_key
-from server.members import ROSTER, DeployedPopulation
+from server.known_nodes import EVERY_NODE, Attendance, KnownNode, KnownNodes, node_key
+from server.membership import ROSTER, DeployedPopulation
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF
@@ -82,7 +81,7 @@ def start(strategy, grid, rounds=1):
 
 
 def roster_in(folder):
-    return Roster.from_json((folder / ROSTER).read_text())
+    return Roster.read(folder / ROSTER)
 
 
 def tasks_in(grid):

@@ -14,7 +14,7 @@ from experiments.engines.grid import LocalGrid, call_app
 from experiments.settings.compose import compose
 from experiments.settings.values import text_of
 from fedmf.updates import wire
-from server import attendance
+from server import membership
 from server.known_nodes import node_key
 
 DATA = "dataset=synthetic dataset.clients=12 dataset.features=5 dataset.classes=3"
@@ -69,7 +69,7 @@ def key_of(name):
 
 def play_here(monkeypatch):
     """Let server and nodes play in this process: no wait for nodes, logs as they are, settings composed once and not for each message."""
-    monkeypatch.setattr(attendance, "PAUSE", 0.01)
+    monkeypatch.setattr(membership, "PAUSE", 0.01)
     monkeypatch.setattr(apps, "prepare", lambda: None)
     for name in ("run_settings", "node_settings"):
         monkeypatch.setattr(apps, name, cache(getattr(apps, name)))

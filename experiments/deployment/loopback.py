@@ -27,9 +27,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from client.imports import need
 from experiments.deployment.warm import UNTIL_EOF
+from experiments.run_files.directory import open_no_link
 from experiments.settings.reference import CONF
 from fedmf.errors import RunStoppedError
-from server.files import open_no_link, write_atomically
+from server.files import write_atomically
 
 HOST = "127.0.0.1"
 APP = CONF.parent  # what `flwr run` bundles

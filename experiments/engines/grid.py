@@ -1,7 +1,6 @@
 """A Flower Grid on this machine: the same ServerApp and ClientApp as in a deployment, without transport.
 
-Uses two private parts of Flower (TaskIdentity, message ids), here only; tests/experiments/engines/test_pool.py
-names the versions they were checked with. One node stands for all clients; a `Worker` computes its replies.
+One node stands for all clients; a `Worker` computes its replies.
 """
 
 import itertools
@@ -13,14 +12,14 @@ from typing import Protocol
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from client.imports import reason
 from experiments.settings.engine import Faults
 from fedmf.errors import DeviceLostError, RunStoppedError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
+from server import flower_private
+from server.flower_private import Run
 
 RUN_ID, NODE_ID = 1, 1
 CLIENT_APP_RAISED = 2  # Flower's error code for it
@@ -181,7 +180,7 @@ class LocalGrid(Grid):
         """Number the messages and hand them to the worker; returns their ids."""
         pushed = list(messages)
         for message in pushed:
-            message.metadata.__dict__["_message_id"] = f"{next(self._ids):012d}"
+            vars(message.metadata)[flower_private.MESSAGE_ID] = f"{next(self._ids):012d}"
         self._asked = {message.metadata.message_id: clients_of(message) for message in pushed}
         self._worker.submit(pushed)
         self.is_exhausted = False
@@ -224,7 +223,7 @@ def call_app(client_app: ClientApp, message: Message, context: Context) -> Messa
 
 def set_identity() -> None:
     """Tell Flower who this process is; messages cannot be made before."""
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, RUN_ID, NODE_ID
+    flower_private.set_identity(RUN_ID, NODE_ID)
 
 
 def local_context() -> Context:
@@ -237,9 +236,6 @@ def run_locally(server_app: ServerApp, worker: Worker, on_failure: OnFailure = l
 
     `on_failure` as in `LocalGrid`.
     """
-    before = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
     take_noted()  # of a run that was cut off in this process
-    try:
+    with flower_private.kept_identity():
         server_app(LocalGrid(worker, on_failure), local_context())
-    finally:
-        TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before

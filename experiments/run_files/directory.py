@@ -16,7 +16,7 @@ from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_odd_values
 from fedmf.errors import RunDirectoryError
 from server.cohort import Roster
-from server.files import open_no_link, sync_folder, write_atomically
+from server.files import sync_folder, write_atomically
 from server.known_nodes import KnownNodes
 
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
@@ -37,6 +37,11 @@ def refuse_unmakeable(name: str, path: Path) -> None:
         raise RunDirectoryError(
             f"{name} is {path}, but nothing may be written to {place}; name another directory."
         )
+
+
+def open_no_link(path: str | Path, flags: int) -> int:
+    """Return a descriptor of the file at `path`: an opener for `open`. Raises `OSError` for a link, which would add to a file elsewhere."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def set_aside(file: Path, error: Exception) -> None:

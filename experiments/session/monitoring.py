@@ -155,14 +155,14 @@ class Watch:
         """
         self._of_round = {*presence.in_round}
         self._silent &= presence.expected | presence.in_epoch
-        expected, connected, in_epoch = presence.counts()
+        expected = presence.expected
         self.set(
             round_nodes=len(presence.in_round),
             round_nodes_connected=len(presence.in_round & presence.connected),
             pulls_under_way=pulls_under_way,
-            nodes_expected=expected,
-            nodes_connected=connected,
-            nodes_in_epoch=in_epoch,
+            nodes_expected=len(expected),
+            nodes_connected=len(expected & presence.connected),
+            nodes_in_epoch=len(expected & presence.in_epoch),
         )
 
 

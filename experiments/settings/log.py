@@ -1,6 +1,6 @@
 """What a process writes on stderr: messages and logs, as text or with FEDMF_LOG=json as one JSON object a line.
 
-    {"time": "2026-01-31T12:00:00.123Z", "level": "WARNING", "logger": "server.attendance", "message": "...", "run": "1"}
+    {"time": "2026-01-31T12:00:00.123Z", "level": "WARNING", "logger": "server.membership", "message": "...", "run": "1"}
 
 `messages` is the logger of what a command tells its user; as text it is the message alone, a warning or an error after that
 word. Times are in UTC as RFC 3339 has them; an error's `traceback` is a text in the object. `run.log=json` sets FEDMF_LOG to the

@@ -26,7 +26,7 @@ def share(schedule: str, progress: float) -> float:
     "constant" is 1; "decay" falls in a straight line that would reach 0 after the last round; "cosine" falls
     along half a cosine that would reach 0.05 after the last round; "cooldown" is 1 for three quarters of the
     run, then falls in a straight line that would reach 0.05 after the last round; "step" is 1 for three quarters
-    of the run and 0.15 from then on. Raises `SettingError` for an unknown schedule.
+    of the run and 0.15 from then on.
 
     >>> [share("cooldown", done / 8) for done in range(8)]
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.525]
@@ -35,7 +35,7 @@ def share(schedule: str, progress: float) -> float:
     >>> [share("step", done / 4) for done in range(4)]
     [1.0, 1.0, 1.0, 0.15]
     """
-    check_choice("schedule", schedule, SCHEDULES)
+    assert schedule in SCHEDULES
     assert 0 <= progress < 1
     if schedule == "constant":
         return 1.0
@@ -52,8 +52,11 @@ def share(schedule: str, progress: float) -> float:
 def rates(schedule: str, rounds: int) -> tuple[float, ...]:
     """Return the share of each round of a run of `rounds` rounds: learning rates for a workload.
 
+    Raises `SettingError` for an unknown schedule and for no rounds.
+
     >>> rates("decay", 4)
     (1.0, 0.75, 0.5, 0.25)
     """
+    check_choice("schedule", schedule, SCHEDULES)
     check_at_least("rounds", rounds, 1)
     return tuple(share(schedule, done / rounds) for done in range(rounds))

@@ -27,7 +27,7 @@ from fedmf.updates import wire
 from fedmf.updates.wire import TAG_BYTES
 from runs import model
 from server.cohort import node_of
-from server.exchange import model_record, payloads, with_scale
+from server.exchange import model_record, payloads
 from server.state import FixedPoint, Secrets, apply_release, begin_epoch, first_state, make_release
 
 
@@ -94,9 +94,7 @@ def _app(settings, overrides, dimension):
 def _sums(plan, state, release, apps):
     """Return by node what the clients that were heard sent together, (D,) int64 on the grid of the server's sum."""
     (epoch, step), clients_of, sums = state.position(plan), defaultdict(list), {}
-    arrays = model_record(state.model)
-    if state.scale is not None:
-        arrays = with_scale(arrays, state.scale)
+    arrays = model_record(state.model, state.scale)
     for client in release.answered:
         clients_of[node_of(client)].append(client)
     for node, clients in clients_of.items():

@@ -36,8 +36,8 @@ class Witness:
             self.keys, self.rosters = {}, {}  # before its first release a run may begin again
         if (kept := read_secrets(folder)) is not None:
             _remember(self.keys, kept.secrets.epoch, kept.secrets.key)
-        with suppress(OSError, ValueError, KeyError):
-            roster = Roster.from_json((folder / "roster.json").read_text())
+        with suppress(RunDirectoryError):
+            roster = Roster.read(folder / "roster.json")
             _remember(self.rosters, roster.epoch, roster)
 
     def releases(self):

@@ -10,8 +10,9 @@ import written_run
 from experiments.compare import CompareSettings, compare
 from experiments.mechanisms import MechanismsSettings, mechanisms
 from experiments.report import ReportSettings, report
+from experiments.run_files.directory import open_no_link
 from experiments.settings.compose import compose
-from server.files import open_no_link, write_output
+from server.files import write_output
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {
@@ -20,7 +21,7 @@ COMMANDS = {
     "mechanisms": (mechanisms, MechanismsSettings, ["rounds=4", "families=[optimal]", "export={place}"]),
 }
 # Written in folders that this process has made for itself alone.
-PRIVATE = {"client/data/benchmark.py", "experiments/data.py"}
+PRIVATE = {"client/data/conversion.py", "experiments/data.py"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

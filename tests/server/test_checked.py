@@ -64,7 +64,7 @@ def scaled(*values):
 
 BROKEN = {
     "raises": (stepping(lambda m, s, x: 1 / 0), "update of mine:wrong raised ZeroDivisionError: division by zero"),
-    "no pair": (stepping(lambda m, s, x: m), r"returned a ndarray; it must return \(parameters, state\)"),
+    "no pair": (stepping(lambda m, s, x: m), r"update of mine:wrong raised ValueError: too many values"),
     "float64": (stepping(lambda m, s, x: (m.astype("f8"), s)), r"'the model': 'float64 \[9\]'.* it must keep names, shapes and types.*'float32 \[9\]'"),
     "no array": (stepping(lambda m, s, x: (3.0, s)), r"'the model': 'float64 \[\]'"),
     "other slots": (stepping(lambda m, s, x: (m, {"last": x})), "it must keep names, shapes and types"),
@@ -76,11 +76,11 @@ BROKEN = {
     "state changed in place": ({"update": changing("state")}, "raised ValueError: output array is read-only"),
     "state of another shape": (
         starting({"square": np.zeros((9, 9))}),
-        r"square in the state of mine:wrong is float64 \[9, 9\].*numbers of shape \[\] or \[9\]",
+        r"the state of mine:wrong holds 'square', float64 \[9, 9\].*numbers of shape \[\] or \[9\]",
     ),
-    "state of texts": (starting({"last": "a"}), "last in the state of mine:wrong is <U1"),
-    "name of a path": (starting({"../a": 1.0}), "names an array '../a'; it must be a word"),
-    "ragged state": (starting({"last": [[1.0], [2.0, 3.0]]}), "reading what init returned of mine:wrong raised ValueError"),
+    "state of texts": (starting({"last": "a"}), "holds 'last', <U1"),
+    "name of a path": (starting({"../a": 1.0}), "holds '../a', .*under words"),
+    "ragged state": (starting({"last": [[1.0], [2.0, 3.0]]}), "init of mine:wrong raised ValueError"),
     "an exit": ({"init": lambda parameters: sys.exit(0)}, "init of mine:wrong raised SystemExit: 0"),
     "scale below 0": ({"scale": lambda state: -START}, "scale of mine:wrong holds -.*must lie in"),
     "scale too large": (scaled(*[3e38] * 9), r"scale of mine:wrong holds 3e\+38; .* lie in \[1e-06, 1e\+06\]"),
@@ -179,8 +179,11 @@ def lacking():
 )
 def test_draws_and_what_is_kept_outside_the_state_are_an_error(make):
     """Steps from the first one on may repeat themselves; a run that is resumed begins in the middle."""
-    said = "cannot continue from its own state" if make is lacking else "made another model of the same state"
-    with pytest.raises(SettingError, match=rf"mine:wrong {said}.*must be a pure function.*scalar arrays"):
+    said = "update of mine:wrong raised" if make is lacking else "it made another model of the same state"
+    with pytest.raises(
+        SettingError,
+        match=rf"mine:wrong cannot continue from its own state.*{said}.*must be a pure function.*scalar arrays",
+    ):
         rehearse(Checked(make, "mine:wrong"), START)
 
 

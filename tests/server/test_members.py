@@ -12,11 +12,10 @@ from fedmf.updates import wire
 from listed_nodes import KEYS, LINES, answer, deployed, heard, listing, nodes_in, roster_in, start, tasks_in
 from nodes import holding, unready
 from plans import KEY
-from server import attendance
-from server.attendance import Attendance, connected
+from server import membership
 from server.cohort import Roster
-from server.known_nodes import EVERY_NODE, KnownNode, KnownNodes, node_key
-from server.members import ROSTER, DeployedPopulation
+from server.known_nodes import EVERY_NODE, Attendance, KnownNode, KnownNodes, connected, node_key
+from server.membership import ROSTER, DeployedPopulation
 from tasks import values_in
 from workers import PLAN, fields_of, replying, tagged
 
@@ -25,7 +24,7 @@ LISTED = listing(a=12, b=2)  # PLAN: 12 clients, 4 rounds of 3, 2 epochs
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch, caplog):
-    monkeypatch.setattr(attendance, "PAUSE", 0.01)
+    monkeypatch.setattr(membership, "PAUSE", 0.01)
     caplog.set_level(logging.INFO, logger="server")
 
 
@@ -78,9 +77,10 @@ def test_a_nodes_sum_is_refused(tmp_path):
     )  # one client's vector at most, where the lengths happen to agree
 
 
-def test_cohorts_of_an_epoch_are_disjoint_and_follow_from_roster_and_seed_alone():
+def test_cohorts_of_an_epoch_are_disjoint_and_follow_from_roster_and_seed_alone(tmp_path):
     roster = Roster(1, {"b": 20, "a": 3}, {"a": "0"}, ("b",))
-    assert Roster.from_json(roster.to_json()) == roster
+    (tmp_path / ROSTER).write_text(roster.to_json())
+    assert Roster.read(tmp_path / ROSTER) == roster
     cohorts = [roster.cohort(PLAN, number) for number in range(5, 9)]
     assert len({client for cohort in cohorts for client in cohort}) == 12
     assert roster.names(range(23)) == [f"a:{k}" for k in range(3)] + [f"b:{k}" for k in range(20)]
@@ -191,7 +191,7 @@ def test_a_list_that_changed_in_mid_epoch_holds_from_the_next_one_on_and_that_is
     assert roster_in(tmp_path).nodes == {KEYS["a"]: 6, KEYS["b"]: 6}
     assert len(heard(releases)) == len(set(heard(releases))) == 12
     assert (
-        "node hospital-a counts for 6 clients until epoch 1 ends, as when it began; after that for 2"
+        "node hospital-a counts for 6 clients until epoch 1 ends, as when it began; the list of nodes now has it for 2"
         in caplog.text
     )
     assert "hospital-b counts" not in caplog.text
@@ -206,7 +206,7 @@ def test_a_node_that_was_taken_out_is_silent_from_then_on_and_that_is_said(tmp_p
     assert nodes_in(tmp_path) == {"a", "b"}
     assert {client.partition(":")[0] for client in heard(releases[1:])} == {KEYS["b"]}
     assert {message.metadata.dst_node_id for message in grid.asked} == {grid.ids["b"]}
-    said = f"node {KEYS['a']} is no longer in the list of nodes: its 6 clients are silent until epoch 1 ends"
+    said = f"node {KEYS['a']} counts for 6 clients until epoch 1 ends, as when it began; the list of nodes now has it for 0"
     assert said in caplog.text
 
 
@@ -218,7 +218,7 @@ def test_a_run_that_had_no_list_continues_with_one_and_the_other_way_round(tmp_p
 
 
 def test_two_nodes_of_one_name_or_one_key_are_refused():
-    with pytest.raises(SettingError, match="two nodes are called x"):
+    with pytest.raises(SettingError, match="the nodes x and x have the same name"):
         KnownNodes((KnownNode("x", LINES["a"], 1), KnownNode("x", LINES["b"], 1)))
-    with pytest.raises(SettingError, match="x and y have the same public key"):
+    with pytest.raises(SettingError, match="the nodes x and y have the same key"):
         KnownNodes((KnownNode("x", LINES["a"], 1), KnownNode("y", f"{LINES['a']} other comment", 1)))

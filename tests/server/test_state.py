@@ -175,8 +175,6 @@ def test_model_and_velocity_live_on_over_a_restart():
 def test_second_release_of_a_client_is_refused_and_changes_nothing():
     plan, zero = small_plan(), np.zeros(64, "f4")
     once = release(plan, SGD, start(plan), zero, ["a", "b"])
-    with pytest.raises(ParticipationError, match="client b"):
-        make_release(plan, once, zero, ["c", "b"])  # before any noise is drawn
     made, secrets = make_release(plan, once, zero, ["c"])
     with pytest.raises(ParticipationError, match="client b"):
         apply_release(plan, SGD, once, replace(made, answered=("c", "b")), secrets)

@@ -26,7 +26,7 @@ from runs import Crash, composed, metrics, model, simulate, summary
 from server.checkpoint import read_secrets
 from server.cohort import Roster
 from server.exchange import node_report
-from server.members import ROSTER
+from server.membership import ROSTER
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
@@ -130,15 +130,15 @@ def test_a_killed_server_goes_on_with_the_same_clients_and_not_as_a_simulation(t
         simulate(composed(f"run.directory={tmp_path / 'r'}", *shlex.split(SIMULATED), "run.resume=true"))
     with pytest.raises(SettingError, match="which `flwr run` starts"):
         simulate(composed(f"run.directory={tmp_path / 'x'}", "engine=deployment"))
-    roster = (tmp_path / "r/checkpoint" / ROSTER).read_text()
+    roster = Roster.read(tmp_path / "r/checkpoint" / ROSTER)
     grid.join("c", *2 * (playing(run, f"clients=12 {DATA}"),))
     asked = len(grid.asked)
     deploy(run_settings(run + " run.resume=true"), grid)
     assert [row["round"] for row in metrics(tmp_path / "r")] == list(range(1, 7))
     first_epoch = [message for message in grid.asked[asked:] if message.metadata.group_id in ("2", "3")]
     assert {message.metadata.dst_node_id for message in first_epoch} <= {grid.ids["a"], grid.ids["b"]}
-    assert key_of("c") not in Roster.from_json(roster).nodes
-    assert key_of("c") in Roster.from_json((tmp_path / "r/checkpoint" / ROSTER).read_text()).nodes
+    assert key_of("c") not in roster.nodes
+    assert key_of("c") in Roster.read(tmp_path / "r/checkpoint" / ROSTER).nodes
 
 
 def test_a_whole_state_that_was_restored_in_place_is_stopped_by_what_its_nodes_remember(
