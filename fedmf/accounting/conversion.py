@@ -26,9 +26,10 @@ which is what is searched: each curve value serves many pairs. At keep probabili
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from fedmf.accounting.renyi import check_order
 
@@ -43,9 +44,7 @@ CANDIDATE_SLACK = 1.05
 LOG_ORDER_TOLERANCE = 1e-6
 LOG_PAIR_TOLERANCE = 1e-3  # of log(b - 1), which at a minimum is 1e-6 of epsilon
 LARGEST_SHARE = math.exp(6)  # of p - 1
-SWEEP_TOLERANCE = 1e-7
-REACH = 8.0
-MOST_SWEEPS = 20
+SEARCH_TOLERANCE = 1e-8  # relative, of epsilon
 
 
 def epsilon_of_order(order: float, divergence: float, delta: float) -> float:
@@ -165,14 +164,17 @@ def best_replace_order(curve: Curve, plain: Curve, delta: float) -> tuple[float,
 
     `curve` is the zero-out curve of the sparsified epochs, `plain` the curve, already under replacement, of
     the epochs with keep probability 1; the two compose by addition. The order is None if none gives a
-    finite epsilon. Every pair gives a valid epsilon: the best with b = c first, then b and c in turns.
+    finite epsilon. Every pair gives a valid epsilon: the best with b = c first, then both from there.
     """
+    from scipy.optimize import fmin
+
     known = cache(curve)
 
     def equal(order: float) -> float:  # joint_order(b, b) = order: b' = sqrt(a')
         return order + math.sqrt(order * (order - 1))
 
-    def epsilon(b: float, c: float) -> float:
+    def epsilon(point: npt.NDArray[np.float64]) -> float:  # log(b - 1), log(c - 1)
+        b, c = (1 + np.exp(point)).tolist()
         order = joint_order(b, c)
         if order == 1:  # by rounding
             return math.inf
@@ -181,22 +183,13 @@ def best_replace_order(curve: Curve, plain: Curve, delta: float) -> tuple[float,
     best, start = best_order(lambda a: triangle(known, equal(a), equal(a)) + plain(a), delta)
     if start is None:
         return math.inf, None
-    b = c = equal(start)
-    for _ in range(MOST_SWEEPS):
-        before = best
-        _, b = _improve(partial(epsilon, c=c), b)
-        best, c = _improve(partial(epsilon, b), c)
-        if best >= before * (1 - SWEEP_TOLERANCE):
-            break
-    return best, joint_order(b, c)
-
-
-def _improve(function: Callable[[float], float], order: float) -> tuple[float, float]:
-    """(value, order) where `function` is least within a factor 8 of order - 1; never above where it is."""
-    value, excess = least(
-        lambda excess: function(1 + excess),
-        (order - 1) / REACH,
-        (order - 1) * REACH,
-        tolerance=LOG_PAIR_TOLERANCE,
+    simplex = math.log(equal(start) - 1) + np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    found = fmin(
+        epsilon,
+        simplex[0],
+        xtol=LOG_PAIR_TOLERANCE,
+        ftol=SEARCH_TOLERANCE * best,
+        initial_simplex=simplex,
+        disp=False,
     )
-    return min((value, 1 + excess), (function(order), order))
+    return min((best, start), (epsilon(found), joint_order(*(1 + np.exp(found)).tolist())))

@@ -158,7 +158,7 @@ def _tight(counts: Counts, delta: float, exact: float | None, epsilon_rdp: float
             "epochs, use accountant=rdp."
         )
     ((event, epochs),) = counts.items()
-    return min(quadratic_variation_epsilon(event, epochs, delta, worth=epsilon_rdp), epsilon_rdp)
+    return min(quadratic_variation_epsilon(event, epochs, delta), epsilon_rdp)
 
 
 def _by_rdp(counts: Counts, delta: float, adjacency: str) -> tuple[float, float | None]:

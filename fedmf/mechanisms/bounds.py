@@ -25,7 +25,7 @@ def run_lower_bound(workloads: Sequence[Workload]) -> float:
     """
     if len(workloads) == 1:
         return lower_bound(workloads[0])
-    return float(np.sqrt(sum(solution.lower**2 for solution in fixed_point.certified_run(workloads))))
+    return float(np.sqrt(sum(solution.lower**2 for solution in fixed_point.certified_run(tuple(workloads)))))
 
 
 def relative_gap(factorization: Factorization | RunFactorization) -> float:

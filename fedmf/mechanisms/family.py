@@ -58,7 +58,7 @@ def design_run(
     chosen = resolve(family)
     for workload in workloads:
         chosen.check(workload, settings)
-    solutions = certified_run(workloads) if chosen.from_optimum else [None] * len(workloads)
+    solutions = certified_run(tuple(workloads)) if chosen.from_optimum else [None] * len(workloads)
     pairs = zip(workloads, solutions, strict=True)
     return as_run([_design(chosen, workload, settings, solution) for workload, solution in pairs])
 

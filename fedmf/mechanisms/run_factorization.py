@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import block_diag
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
@@ -114,15 +113,6 @@ class RunFactorization:
     def fingerprint(self) -> str:
         """A digest of what all streams compute."""
         return hashlib.sha256(" ".join(epoch.fingerprint for epoch in self.epochs).encode()).hexdigest()
-
-    def materialize(self) -> tuple[Float64, Float64]:
-        """Return the dense decoder B (E T, E m) of the whole run and its block-diagonal encoder C. For small runs.
-
-        Below the blocks of B stands what an epoch's noise leaves in the rounds of later epochs.
-        """
-        noising = block_diag(*(epoch.stream.materialize_noising() for epoch in self.epochs))
-        encoder = block_diag(*(epoch.stream.materialize_strategy() for epoch in self.epochs))
-        return workloads.apply(self._workload, noising), np.asarray(encoder, dtype=np.float64)
 
 
 def as_run(epochs: Sequence[Factorization]) -> RunFactorization:

@@ -65,19 +65,13 @@ class LaterRounds:
 NONE = LaterRounds()
 
 
-def later_rounds(learning_rates: Sequence[float] | Float64, beta: float) -> LaterRounds:
-    """Return what the rounds of these learning rates, in the order of the run, are for an epoch before them.
-
-    >>> later_rounds([1.0, 1.0], 0.0)
-    LaterRounds(a=2.0, b=2.0, c=2.0, determinant=0.0)
-    """
-    return at_boundaries(np.asarray(learning_rates, dtype=np.float64), beta, [0])[0]
-
-
 def at_boundaries(learning_rates: Float64, beta: float, starts: Sequence[int]) -> list[LaterRounds]:
     """Return what the rounds from each of `starts` to the end of the run are for an epoch that ends there.
 
     `learning_rates` (n,) are those of the whole run; a start of n has no later rounds.
+
+    >>> at_boundaries(np.ones(2), 0.0, [0])
+    [LaterRounds(a=2.0, b=2.0, c=2.0, determinant=0.0)]
     """
     n = len(learning_rates)
     eta = learning_rates[::-1]
@@ -190,12 +184,6 @@ def solve(workload: Workload, rows: Float64) -> Float64:
     return steps - workload.momentum * np.concatenate([np.zeros_like(steps[:1]), steps[:-1]])
 
 
-def transposed_apply(workload: Workload, rows: Float64) -> Float64:
-    """Return A^T y for rows y of shape (T, ...) in O(T), float64."""
-    summed = np.cumsum(rows[::-1], axis=0) * _column(rates(workload)[::-1], rows)
-    return recursion(workload.momentum, summed)[::-1]
-
-
 def after_last(workload: Workload, rows: Float64) -> Float64:
     """Return what rows (T, ...) leave after the last round: momentum m_T and output y_T, shape (2, ...)."""
     averaged = recursion(workload.momentum, rows)
@@ -204,10 +192,7 @@ def after_last(workload: Workload, rows: Float64) -> Float64:
 
 def gram_apply(workload: Workload, x: Float64) -> Float64:
     """Return W x for x of shape (T,) in O(T): W = A^T A + R Q R^T, later rounds of the run among the rows."""
-    outputs = apply(workload, x)
-    if workload.later == NONE:
-        return transposed_apply(workload, outputs)
-    momentum, output = after_last(workload, x)
+    outputs, (momentum, output) = apply(workload, x), after_last(workload, x)
     # R^T x = (beta m, y); Q R^T x is the state (x, d) with which the chain A^T starts after the last round.
     later = workload.later
     behind = np.array([[later.a, later.b], [later.b, later.c]]) @ [workload.momentum * momentum, output]
@@ -218,20 +203,7 @@ def gram_apply(workload: Workload, x: Float64) -> Float64:
 
 def gram(workload: Workload) -> Float64:
     """Return the dense W = A^T A + R Q R^T, shape (T, T) float64."""
-    rows = gram_rows(workload)
-    return rows.T @ rows
-
-
-def gram_rows(workload: Workload) -> Float64:
-    """Return rows whose Gram matrix is W, shape (T + 2, T): A, and two that stand for all later rounds."""
-    identity = np.eye(workload.rounds)
-    momentum, output = after_last(workload, identity)
-    b, c = workload.later.b, workload.later.c
-    # Q = L^T L with L = [[b / sqrt(c), sqrt(c)], [sqrt(D / c), 0]]; without later rounds two zero rows.
-    root = np.sqrt(c) if c else 1.0
-    spread = np.sqrt(workload.later.determinant) / root
-    seen = workload.momentum * momentum
-    return np.vstack([apply(workload, identity), b / root * seen + np.sqrt(c) * output, spread * seen])
+    return np.stack([gram_apply(workload, column) for column in np.eye(workload.rounds)])
 
 
 def recursion(beta: float, rows: Float64) -> Float64:

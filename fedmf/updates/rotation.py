@@ -49,8 +49,8 @@ def hadamard(vector: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[
     array([0.5, 0.5, 0.5, 0.5], dtype=float32)
     """
     size = vector.size
-    if vector.shape != (size,) or size == 0 or size & (size - 1):
-        raise SettingError(f"the vector has shape {vector.shape}; a Hadamard transform needs a power of two.")
+    assert vector.shape == (size,)
+    assert size.bit_count() == 1
     fast = loops() if vector.dtype in (np.float32, np.float64) else None
     if fast is not None:
         given = np.require(vector, requirements=["C", "A", "W"])  # one kind of array: compiled once

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms.streams.protocol import NoiseStream
 from fedmf.mechanisms.workload import Workload
@@ -48,3 +49,16 @@ class Family:
                 f"rounds is {workload.rounds}; {self.name} takes at most {self.most_rounds} rounds: "
                 "choose another family or shorter epochs."
             )
+
+
+def chosen(name: str, value: int | None, default: int, *, least: int = 1, most: int) -> int:
+    """Return a setting of a family: `value`, or if it is None the default, at most `most`.
+
+    Raises `SettingError` for a value below `least` or above `most`.
+    """
+    if value is None:
+        return min(default, most)
+    check_at_least(name, value, least)
+    if value > most:
+        raise SettingError(f"{name} is {value}; it must be at most {most}.")
+    return value

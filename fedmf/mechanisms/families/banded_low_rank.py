@@ -8,11 +8,9 @@ Table 2.
 
 import numpy as np
 
-from fedmf.checks import check_at_least
-from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float32, Float64
-from fedmf.mechanisms.families import Family, optimal
+from fedmf.mechanisms.families import Family, chosen, optimal
 from fedmf.mechanisms.optimum.fixed_point import Solution
 from fedmf.mechanisms.streams.recurrence import RecurrentStream
 from fedmf.mechanisms.workload import Workload
@@ -34,14 +32,8 @@ def fit(
 
     Raises `SettingError` for bands or rank below 1 or above T.
     """
-    bands = min(DEFAULT_BANDS, workload.rounds) if bands is None else bands
-    rank = min(DEFAULT_RANK, workload.rounds) if rank is None else rank
-    for name, value in (("bands", bands), ("rank", rank)):
-        check_at_least(name, value, 1)
-        if value > workload.rounds:
-            raise SettingError(
-                f"{name} is {value}; it must be at most the number of rounds, {workload.rounds}."
-            )
+    bands = chosen("bands", bands, DEFAULT_BANDS, most=workload.rounds)
+    rank = chosen("rank", rank, DEFAULT_RANK, most=workload.rounds)
     B = workloads.apply(workload, optimal.fit(workload, solution=solution).materialize_noising())
     left, right = alternating_least_squares(B, bands, rank)
     diagonals = np.zeros((len(B), bands))  # b_tk = B_{t,t-k}, zero outside the matrix

@@ -16,12 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedmf.checks import check_at_least
-from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.factorization import Factorization
-from fedmf.mechanisms.families import Family
+from fedmf.mechanisms.families import Family, chosen
 from fedmf.mechanisms.optimum import fixed_point
 from fedmf.mechanisms.optimum.reduction import pole_process, truncate
 from fedmf.mechanisms.streams.dense import DenseStream
@@ -45,47 +43,37 @@ def fit(
     `solution` is the optimum of `workload` where it is known already. Raises `SettingError` for fewer than 1 buffer, more
     than rounds, or more than 64.
     """
+    most = MOST_BUFFERS
     if buffers is not None:
-        check_at_least("buffers", buffers, 1)
-        if buffers > min(workload.rounds, 64):
-            raise SettingError(
-                f"buffers is {buffers}; beyond the {workload.rounds} rounds of an epoch, or a dozen, nothing is "
-                f"gained, so at most {min(workload.rounds, 64)}."
-            )
+        most = chosen("buffers", buffers, MOST_BUFFERS, most=min(workload.rounds, 64))
     solution = solution or fixed_point.certified(workload)
-    reduced = truncate(pole_process(solution, workload), buffers or MOST_BUFFERS)
-    if buffers is not None:
-        return _leading(reduced, buffers)
-    return _fewest(reduced, workload, solution.lower)
+    reduced = truncate(pole_process(solution, workload), most)
+    return _fewest(reduced, workload, solution.lower) if buffers is None else _leading(reduced, most)
 
 
 def _fewest(reduced: StrategyForm, workload: Workload, lower: float) -> RecurrentStream:
-    """Return the stream with the fewest buffers whose loss is within EXCESS of the bound: by bisection.
+    """Return the stream with the fewest buffers whose loss is within EXCESS of the bound, from the usual number on."""
 
-    It begins at the usual number, whose neighbour comes next.
-    """
-    failing, passing = 0, MOST_BUFFERS + 1
-    best: RecurrentStream | None = None
-    while passing - failing > 1:
-        r = (failing + passing) // 2
-        if passing == USUAL_BUFFERS:
-            r = USUAL_BUFFERS - 1
-        elif failing == USUAL_BUFFERS:
-            r = USUAL_BUFFERS + 1
-        candidate = _leading(reduced, r)
-        excess = (Factorization("optimal", workload, candidate).root_loss / lower) ** 2 - 1
-        if excess <= EXCESS:
-            passing, best = r, candidate
-        else:
-            failing = r
-    if best is None:
-        best = candidate
+    def found(buffers: int) -> tuple[RecurrentStream, float]:
+        stream = _leading(reduced, buffers)
+        return stream, (Factorization("optimal", workload, stream).root_loss / lower) ** 2 - 1
+
+    buffers = min(USUAL_BUFFERS, MOST_BUFFERS)
+    best, excess = found(buffers)
+    while excess > EXCESS and buffers < MOST_BUFFERS:
+        buffers += 1
+        best, excess = found(buffers)
+    if excess > EXCESS:
         _log.warning(
             "%d buffers leave the loss %.2e above its lower bound; %.0e was wanted. The mechanism is valid.",
             MOST_BUFFERS,
             excess,
             EXCESS,
         )
+    while buffers > 1 and excess <= EXCESS:
+        buffers -= 1
+        fewer, excess = found(buffers)
+        best = fewer if excess <= EXCESS else best
     return best
 
 

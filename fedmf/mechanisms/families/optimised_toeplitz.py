@@ -24,20 +24,18 @@ privacy" (FOCS 2024); McMahan, Xu, Zhang (2024).
 
 import numpy as np
 
-from fedmf.checks import check_at_least
-from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float64
-from fedmf.mechanisms.families import Family
+from fedmf.mechanisms.families import Family, chosen
 from fedmf.mechanisms.families.square_roots import coefficients as square_root
 from fedmf.mechanisms.streams import toeplitz
 from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, tables_of
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
-from fedmf.mechanisms.workload import Workload, later_rounds, recursion
+from fedmf.mechanisms.workload import Workload, at_boundaries, recursion
 
 DEFAULT_BANDED = 8  # buffers: bands - 1
 DEFAULT_BLT = 5
-MOST_BLT = 16
+MOST_BLT = 16  # beyond, decays run together
 LARGEST = 1e100  # of C^-1, beyond which it cannot be squared
 
 
@@ -46,11 +44,7 @@ def fit_banded(workload: Workload, buffers: int | None = None) -> ToeplitzStream
 
     Raises `SettingError` for fewer than 0 or more than T - 1 buffers.
     """
-    if buffers is None:
-        buffers = min(DEFAULT_BANDED, workload.rounds - 1)
-    check_at_least("buffers", buffers, 0)
-    if buffers >= workload.rounds:
-        raise SettingError(f"buffers is {buffers}; it must be below the number of rounds, {workload.rounds}.")
+    buffers = chosen("buffers", buffers, DEFAULT_BANDED, least=0, most=workload.rounds - 1)
     if buffers == 0:
         return ToeplitzStream(workload.rounds, np.ones(1))
     from scipy.optimize import minimize  # only these families search by it
@@ -75,10 +69,7 @@ def fit_blt(workload: Workload, buffers: int | None = None) -> RecurrentStream:
 
     Raises `SettingError` for fewer than 1 or more than 16 buffers.
     """
-    buffers = DEFAULT_BLT if buffers is None else buffers
-    check_at_least("buffers", buffers, 1)
-    if buffers > MOST_BLT:
-        raise SettingError(f"buffers is {buffers}; decays run together beyond {MOST_BLT}: ask for fewer.")
+    buffers = chosen("buffers", buffers, DEFAULT_BLT, most=MOST_BLT)
     from scipy.optimize import minimize  # only these families search by it
 
     found = minimize(
@@ -141,7 +132,7 @@ def _parameters(point: Float64) -> tuple[Float64, Float64]:
 
 def constant_rate(workload: Workload) -> Workload:
     """Return the workload with learning rate 1 and as many later rounds: what Toeplitz coefficients are fitted to."""
-    later = later_rounds(np.ones(int(workload.later.c)), workload.momentum)
+    (later,) = at_boundaries(np.ones(int(workload.later.c)), workload.momentum, [0])
     return Workload(workload.rounds, workload.momentum, None, later)
 
 
@@ -160,23 +151,17 @@ def log_loss(coefs: Float64, noising: Float64, workload: Workload) -> tuple[floa
     by_averaged = beta * later.b * decoder + beta**2 * later.a * averaged
     error = float(by_decoder @ decoder + by_averaged @ averaged)
     squared_sensitivity = float(coefs @ coefs)
-    moved = _correlate(by_decoder, _convolve(decoder, noising)[:rounds], len(coefs))
+    moved = _correlate(by_decoder, toeplitz.multiply(decoder, noising, rounds), len(coefs))
     if later.a:
-        moved = moved + _correlate(by_averaged, _convolve(averaged, noising)[:rounds], len(coefs))
+        moved = moved + _correlate(by_averaged, toeplitz.multiply(averaged, noising, rounds), len(coefs))
     gradient = 2 * (coefs / squared_sensitivity - moved / error)
     return float(np.log(squared_sensitivity) + np.log(error)), gradient
 
 
 def _correlate(weights: Float64, influence: Float64, count: int) -> Float64:
     """Return sum_k weights_k influence_{k-j} for j < `count`."""
-    return _convolve(weights[::-1], influence)[: len(weights)][::-1][:count]
-
-
-def _convolve(left: Float64, right: Float64) -> Float64:
-    """Return the whole convolution."""
-    if len(left) <= 256:
-        return np.convolve(left, right)
-    return toeplitz.multiply(left, right, len(left) + len(right) - 1)
+    rounds = len(weights)
+    return toeplitz.multiply(weights[::-1], influence, rounds)[::-1][:count]
 
 
 BANDED_TOEPLITZ = Family("banded_toeplitz", fit_banded, settings=("buffers",))

@@ -37,10 +37,8 @@ for differentially private continual counting" (2025): rms error at most 0.748 +
 
 import numpy as np
 
-from fedmf.checks import check_at_least
-from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
-from fedmf.mechanisms.families import Family
+from fedmf.mechanisms.families import Family, chosen
 from fedmf.mechanisms.optimum.poles import Interval, zolotarev
 from fedmf.mechanisms.streams import toeplitz
 from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, tables_of, with_unit_columns
@@ -92,14 +90,8 @@ def _strategy_form(workload: Workload, buffers: int | None) -> StrategyForm:
 
     From the nodes asked for, or the fewest whose coefficients are within `TOLERANCE` of the square root's.
     """
-    if buffers is not None:
-        check_at_least("buffers", buffers, 1)
-        if buffers > MOST_BUFFERS:
-            raise SettingError(
-                f"buffers is {buffers}; more than {MOST_BUFFERS} change nothing: ask for fewer."
-            )
-    wanted = coefficients(workload)
-    for count in range(1, MOST_BUFFERS + 1) if buffers is None else [buffers]:
+    wanted, most = coefficients(workload), chosen("buffers", buffers, MOST_BUFFERS, most=MOST_BUFFERS)
+    for count in range(1 if buffers is None else most, most + 1):
         theta, weights = nodes(workload, count)
         if np.abs(sum_of_powers(theta, weights, workload.rounds) / wanted - 1).max() <= TOLERANCE:
             break

@@ -20,7 +20,6 @@ of steps. docs/theory.md, section 6, has the derivation.
 
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -149,19 +148,15 @@ def _step(history: list[tuple[Float64, Float64]]) -> Float64:
 
 def certified(workload: Workload) -> Solution:
     """Return the optimum of an epoch alone; see `certified_run`."""
-    return certified_run([workload])[0]
+    return certified_run((workload,))[0]
 
 
-def certified_run(workloads: Sequence[Workload]) -> tuple[Solution, ...]:
+@lru_cache(maxsize=64)
+def certified_run(workloads: tuple[Workload, ...]) -> tuple[Solution, ...]:
     """Return `solve` of every epoch of a run, from the last to the first: each starts at the v of the one after it.
 
     The last results are kept in memory. Logs a warning where the gap asked for was not reached.
     """
-    return _certified(tuple(workloads))
-
-
-@lru_cache(maxsize=64)
-def _certified(workloads: tuple[Workload, ...]) -> tuple[Solution, ...]:
     solutions: list[Solution] = []
     for workload in reversed(workloads):
         begun = time.thread_time()

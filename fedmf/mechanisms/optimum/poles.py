@@ -110,17 +110,11 @@ def spectral_interval(v: Float64, workload: Workload, iterations: int = 8) -> In
 
 def _absolute_precision(x: Float64, workload: Workload, eta: Float64) -> Float64:
     """Return |A^-1| |A^-1|^T x with |A^-1| = (I + beta Z) diag(1/eta) (I + Z), Z the shift down by one."""
-    up = x.copy()  # (I + beta Z)^T x
-    up[:-1] += workload.momentum * x[1:]
-    up /= eta
-    transposed = up.copy()  # |A^-1|^T x
-    transposed[:-1] += up[1:]
-    down = transposed.copy()  # (I + Z) of that
-    down[1:] += transposed[:-1]
-    down /= eta
-    result = down.copy()  # |A^-1| |A^-1|^T x
-    result[1:] += workload.momentum * down[:-1]
-    return result
+    beta = workload.momentum
+    up = (x + beta * np.append(x[1:], 0.0)) / eta  # (I + beta Z)^T x, over eta
+    transposed = up + np.append(up[1:], 0.0)  # |A^-1|^T x
+    down = (transposed + np.append(0.0, transposed[:-1])) / eta  # (I + Z) of that, over eta
+    return np.asarray(down + beta * np.append(0.0, down[:-1]))
 
 
 def _radius(multiply: Callable[[Float64], Float64], x: Float64, iterations: int) -> float:

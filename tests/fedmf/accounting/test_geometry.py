@@ -127,13 +127,3 @@ def test_the_statement_says_that_the_linf_bound_alone_counts_and_what_sigma_is_r
     for changes in ({"geometry": "l2"}, {"noise_multiplier": 0.0}):
         other = write_statement(small_plan(**{**BASELINE, **changes}), Conduct(epochs=2, reproducible=False))
         assert "L-infinity bound alone" not in other.paragraph()
-
-
-def test_epochs_of_one_round_are_an_event_a_round() -> None:
-    """L2-CSGM without epochs: a client may be in every cohort, so every round counts for it."""
-    plan = small_plan(family="independent", rounds_per_epoch=1, epochs=9, keep_probability=0.1, linf_norm=0.2)
-    assert plan.sigma == plan.noise_multiplier
-    spent = privacy_spent(plan.epoch_event, 9, delta=1e-5, precision=plan.precision)
-    assert plan.spent() == spent
-    text = write_statement(plan, Conduct(epochs=9, reproducible=False)).paragraph()
-    assert "9 of 9 planned epochs started, each of 1 round with 3 of 12 clients" in text

@@ -10,6 +10,7 @@ import pytest
 from fedmf.errors import SettingError
 from fedmf.mechanisms import (
     FAMILIES,
+    Family,
     Workload,
     design,
     lower_bound,
@@ -18,6 +19,7 @@ from fedmf.mechanisms import (
     relative_gap,
     workload,
 )
+from fedmf.mechanisms.family import resolve
 from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.streams import tree
 from fedmf.mechanisms.streams.protocol import StreamState, blocks, feed
@@ -207,3 +209,48 @@ def test_settings_are_frozen_in_all_twelve_families():
         mechanism.stream.rounds = 8
     with pytest.raises(ValueError, match="read-only"):
         mechanism.stream.tables[:] = 1
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "message"),
+    [
+        ("optimum", {}, "family is 'optimum'"),
+        ("independent", {"buffers": 2}, "independent has no setting buffers; it has none"),
+        ("optimal", {"rank": 2}, "optimal has no setting rank; it has buffers"),
+        ("banded_toeplitz", {"buffers": -1}, "buffers is -1"),
+        ("banded_toeplitz", {"buffers": 5}, "buffers is 5; it must be at most 4"),
+        ("blt", {"buffers": 17}, "buffers is 17; it must be at most 16"),
+        ("banded_low_rank", {"bands": 0}, "bands is 0"),
+        ("banded_low_rank", {"rank": 6}, "rank is 6"),
+        ("optimal", {"buffers": 2.5}, "buffers is 2.5"),
+        ("optimal", {"buffers": 6}, "buffers is 6"),
+        ("normalized_sqrt", {"buffers": 25}, "buffers is 25"),
+    ],
+)
+def test_settings_out_of_range_are_refused(family, settings, message):
+    with pytest.raises(SettingError, match=message):
+        design(family, prefix_sum(5), **settings)
+
+
+@pytest.mark.parametrize("family", ["optimal_dense", "honaker_full", "banded_low_rank"])
+def test_dense_families_refuse_long_epochs(family):
+    assert not resolve(family).suits(prefix_sum(5000))
+    assert resolve("optimal").suits(prefix_sum(5000))
+    with pytest.raises(SettingError, match="rounds is 5000"):
+        design(family, prefix_sum(5000))
+
+
+@every_family
+def test_a_family_is_taken_by_name_or_by_value_and_knows_its_settings(family):
+    known = resolve(family)
+    by_value = design(known, prefix_sum(7), **dict.fromkeys(known.settings))
+    assert by_value.fingerprint == designed(family, "prefix_sum", 7).fingerprint
+    assert by_value.family == family
+
+
+def test_names_that_are_taken_or_could_name_no_file_are_refused():
+    with pytest.raises(SettingError, match="called 'optimal', as one of this package's is"):
+        design(replace(resolve("optimal"), most_rounds=8), prefix_sum(5))
+    for name in ("", "two words", "../up", "mine:FAMILY", 3):
+        with pytest.raises(SettingError, match=f"the name of the family is {name!r}; it must be letters"):
+            Family(name, resolve("optimal").fit)

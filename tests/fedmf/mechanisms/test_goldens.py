@@ -98,31 +98,14 @@ def test_fixed_point_of_three_rounds():
     np.testing.assert_allclose(v, [2.651863, 1.257352, 0.698646], rtol=1e-4)
 
 
-def test_printed_optimum_at_4096_was_not_converged():
-    """Denisov et al., Table 2: 217.3; the certified interval excludes it."""
-    solution = certified(prefix_sum(4096))
-    assert 216.945 < solution.lower < solution.upper < 216.9475 < 217.25
-
-
-def schatten_bound(rounds):
-    """||S||_1 / sqrt(n) for prefix sums, whose singular values are 1 / (2 sin((2k - 1) pi / (4n + 2)))."""
-    odd = np.arange(1, 2 * rounds, 2)
-    return (0.5 / np.sin(odd * np.pi / (4 * rounds + 2))).sum() / np.sqrt(rounds)
-
-
-@pytest.mark.parametrize(
-    ("rounds", "upper", "lower", "schatten"),
-    [
-        (16, 7.2460544087565335, 5.088292405779251, 6.513799264822191),
-        (64, 18.022278419955494, 13.46665175141363, 16.321024277604046),
-        (256, 43.10489604479584, 33.83265345444963, 39.54313543843445),
-        (1024, 100.33047049936138, 81.68486056004528, 93.10670040766128),
-    ],
-)
-def test_closed_form_bounds_match_their_reference_values(rounds, upper, lower, schatten):
+@pytest.mark.parametrize(("rounds", "upper", "lower"), [
+    (16, 7.2460544087565335, 5.088292405779251), (64, 18.022278419955494, 13.46665175141363),
+    (256, 43.10489604479584, 33.83265345444963), (1024, 100.33047049936138, 81.68486056004528),
+])  # fmt: skip
+def test_closed_form_bounds_have_their_reference_values_around_the_certificate(rounds, upper, lower):
     assert bounds.henzinger_upper(rounds) == pytest.approx(upper, rel=1e-12)
     assert bounds.henzinger_lower(rounds) == pytest.approx(lower, rel=1e-12)
-    assert schatten_bound(rounds) == pytest.approx(schatten, rel=1e-12)
+    assert lower < lower_bound(prefix_sum(rounds)) < upper
 
 
 @pytest.mark.parametrize(("rounds", "published"), [(256, 40.472657), (1024, 95.524225)])
@@ -161,17 +144,3 @@ def test_square_root_is_above_the_published_bound_up_to_six_rounds():
     for rounds in range(1, 40):
         loss = design("sqrt_toeplitz", prefix_sum(rounds)).root_loss
         assert (loss <= bounds.henzinger_upper(rounds)) == (rounds > 6)
-
-
-def test_schatten_closed_form_is_the_nuclear_norm():
-    for rounds in (1, 2, 7, 50):
-        A = materialize(prefix_sum(rounds))
-        nuclear = np.linalg.svd(A, compute_uv=False).sum() / np.sqrt(rounds)
-        assert schatten_bound(rounds) == pytest.approx(nuclear, rel=1e-12)
-
-
-def test_closed_form_bounds_are_below_the_certificate():
-    for rounds in (2, 16, 300):
-        certified = bounds.lower_bound(prefix_sum(rounds))
-        assert bounds.henzinger_lower(rounds) < certified
-        assert schatten_bound(rounds) < certified

@@ -12,7 +12,7 @@ from fedmf.mechanisms.optimum.poles import Poles, poles, spectral_interval
 from fedmf.mechanisms.optimum.reduction import innovations, inputs, pole_process, transport, truncate
 from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.streams.recurrence import StrategyForm, column_norms
-from fedmf.mechanisms.workload import LaterRounds, later_rounds
+from fedmf.mechanisms.workload import LaterRounds, at_boundaries
 from without_numba import needs_numba, without_numba
 from workloads import every_workload, falling, precision, some_v
 
@@ -63,7 +63,7 @@ def test_rounds_behind_the_epoch_enter_the_diagonal(rounds, beta):
     """Against dense inverses of the whole Gram matrix W = A^T A + R Q R^T."""
     eta = np.linspace(2, 1, rounds + 40)
     workload = momentum(rounds, beta, tuple(eta[:rounds]))
-    workload = replace(workload, later=later_rounds(eta[rounds:], beta))
+    workload = replace(workload, later=at_boundaries(eta, beta, [rounds])[0])
     v = some_v(workload)
     expansion = poles(spectral_interval(v, workload), 1e-6)
     P = np.linalg.inv(workloads.gram(workload))
@@ -78,7 +78,7 @@ def test_rounds_behind_the_epoch_enter_the_diagonal(rounds, beta):
 def test_rounding_of_the_diagonal_is_far_below_what_is_charged(beta):
     """Against the same filters in long arithmetic of 40 digits: 50 eps, where 8 eps a round are charged."""
     rounds = 512
-    workload = replace(momentum(rounds, beta), later=later_rounds(np.ones(10**5), beta))
+    workload = replace(momentum(rounds, beta), later=at_boundaries(np.ones(10**5), beta, [0])[0])
     v = 1e-3 / np.sqrt(10**5 + np.arange(rounds, 0, -1.0))
     shifts = (1e-6, 1e-2, 1e3, 1e12)
     for shift in shifts:

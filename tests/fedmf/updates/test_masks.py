@@ -4,7 +4,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from fedmf.randomness import SecretKey, uniform_words
@@ -74,16 +73,6 @@ def test_masks_are_the_same_bits_on_every_platform():
     assert wire.coordinates(KEY, 100, 0.1).tolist() == [0, 4, 9, 19, 35, 42, 43, 52]
 
 
-@given(st.integers(0, 5000), st.floats(1e-5, 1.0), st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
-def test_coordinates_are_increasing_and_within_range(dimension, gamma, seed):
-    np.testing.assert_array_equal(kept_coordinates(KEY, dimension, 1.0), np.arange(dimension))
-    kept = kept_coordinates(SecretKey.reproducible(seed), dimension, gamma)
-    assert kept.dtype == np.int64
-    assert (np.diff(kept) > 0).all()
-    assert kept.size == 0 or (kept[0] >= 0 and kept[-1] < dimension)
-
-
 @pytest.mark.parametrize(("gamma", "dimension", "keys"), [(0.1, 2000, 200), (1e-4, 2_000_000, 100)])
 def test_counts_follow_the_binomial_law(gamma, dimension, keys):
     """Chi-square of kept counts at a false-alarm chance of 1e-4; a keep probability 10 % off must be caught."""
@@ -95,15 +84,6 @@ def test_counts_follow_the_binomial_law(gamma, dimension, keys):
 
     assert p_value(gamma) > 1e-4
     assert p_value(1.1 * gamma) < 1e-4
-
-
-def test_every_coordinate_is_kept_equally_often():
-    dimension, keys, gamma = 50, 4000, 0.1
-    hits = np.zeros(dimension)
-    for k in range(keys):
-        hits[kept_coordinates(KEY.mask_key("c", k), dimension, gamma)] += 1
-    statistic = ((hits - keys * gamma) ** 2 / (keys * gamma * (1 - gamma))).sum()
-    assert 1e-4 < stats.chi2.sf(statistic, dimension) < 1 - 1e-4
 
 
 def indicator(key, dimension=20_000, gamma=0.1):
@@ -120,15 +100,6 @@ def test_masks_of_clients_rounds_and_epochs_are_uncorrelated():
     correlations = np.corrcoef(drawn)[np.triu_indices(len(keys), 1)]
     assert np.abs(correlations).max() < 5 / np.sqrt(20_000)
     assert np.corrcoef(drawn[0], indicator(KEY.mask_key("0", 0)))[0, 1] == pytest.approx(1)  # the control
-
-
-def test_both_sides_pick_the_same_coordinates():
-    """The client rebuilds its key from the bytes of the message; the server derives it."""
-    server_key = KEY.mask_key("5", 2)
-    client_key = SecretKey(bytes(server_key.reveal()))
-    np.testing.assert_array_equal(
-        wire.coordinates(server_key, 5000, 0.03), wire.coordinates(client_key, 5000, 0.03)
-    )
 
 
 @pytest.mark.parametrize("gamma", [2.0**-32, 1e-5, 0.01, 0.3, 0.5, 0.999])

@@ -14,9 +14,6 @@ def test_the_rotation_pads_to_the_next_power_of_two_and_nothing_else_does():
     for count, padded in ((1, 1), (1024, 1024), (1025, 2048)):
         assert padded_dimension(count, "hadamard") == padded
         assert padded_dimension(count, "identity") == count
-    for size in (3, 6, 1000):
-        with pytest.raises(SettingError, match="power of two"):
-            hadamard(np.zeros(size, np.float32))
     with pytest.raises(SettingError, match="hadamard, identity"):
         Rotation("fourier", 4, PublicSeed(0))
 
@@ -96,13 +93,3 @@ def test_what_is_not_finite_spoils_every_coordinate_compiled_or_not(bad, dtype):
     with np.errstate(invalid="ignore"):
         for found in both_forms(lambda: hadamard(vector)):
             assert not np.isfinite(found).any()
-
-
-@needs_numba
-@given(st.integers(0, 13), st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
-def test_compiled_transform_is_its_own_inverse_and_the_same_bits_each_time(bits, seed):
-    vector = np.random.default_rng(seed).normal(size=1 << bits).astype("f4")
-    once = hadamard(vector)
-    np.testing.assert_array_equal(hadamard(vector.copy()), once)
-    np.testing.assert_allclose(hadamard(once), vector, atol=1e-5)

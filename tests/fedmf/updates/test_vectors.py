@@ -14,7 +14,6 @@ from fedmf.updates.vectors import (
     Layout,
     clip_l2,
     clip_linf,
-    default_linf_bound,
     dequantize,
     l2_norm,
     level_step,
@@ -71,11 +70,6 @@ def test_one_bad_entry_zeroes_the_vector():
     for bad in (np.nan, np.inf, -np.inf):
         assert not as_given_or_zero(np.array([1, bad, 2], np.float32)).any()
     assert as_given_or_zero(np.array([1, 3e38, 2], np.float32))[1] == np.float32(3e38)
-
-
-def test_default_linf_bound_is_the_formula_and_never_above_the_l2_bound():
-    assert default_linf_bound(1.0, 2**20, 100) == pytest.approx(0.005935076377073027, rel=1e-12)
-    assert default_linf_bound(2.0, 4, 100) == 2.0
 
 
 @pytest.mark.parametrize("bound", [1e-20, 1e-12, 1e-6, 3e-5, 1e-3, 1.0])

@@ -8,13 +8,13 @@ import pytest
 
 from fedmf.accounting import EpochEvent
 from fedmf.accounting.gaussian import gaussian_delta
-from fedmf.accounting.quadratic_variation import (
+from fedmf.accounting.tight import (
     Setting,
     hitting_probability,
     least_stop,
     log_exponential_moment,
+    quadratic_variation_epsilon,
 )
-from fedmf.accounting.tight import quadratic_variation_epsilon
 from oracles import Pair, add, epoch, power, profiles, remove
 
 pytestmark = pytest.mark.long
