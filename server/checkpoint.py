@@ -1,23 +1,14 @@
 """What a run needs to continue after a crash at any instant, in one folder.
 
     run.sqlite   every release and who was heard in it, the last two states, and the epoch's tables (`server.record`)
-    secrets.npz  mode 0600: the epoch's key and noise stream, and where the run began; gone at the end
+    secrets.npz  mode 0600: the epoch's key and noise stream, and where the run began; gone at the end (`server.copies`)
     lock         held while a process runs
-
-The secret file is written aside, renamed and forced to disk; what was there before is overwritten with zeros. It never enters
-the database. Its arrays:
-
-    about       JSON: epoch, fingerprint of its tables; and the run's origin (`server.copies`)
-    key         (32,) uint8, the epoch's key
-    digest_key  (32,) uint8, under which the clients' digest was made
-    stream_*    the arrays of the noise stream; none before the epoch's first round
 
 One transaction and one count outside the folder (`server.copies`) are a release. The database alone leads to the last
 released round; the secrets are needed only to continue from there. Refused, never repaired by guess, are: a damaged
 folder, one of another version, of another configuration, a copy of a run, and an older state than was counted.
 """
 
-import json
 import logging
 import math
 import re
@@ -26,19 +17,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedmf.accounting.calibration import APART
 from fedmf.accounting.epoch import ROUNDING
 from fedmf.errors import DataError, PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization
-from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.npz import read_npz
 from fedmf.plan import Plan
-from fedmf.randomness import SecretKey
-from server.copies import Clients, Origin, allow_or_raise
-from server.files import erase, packed, temporary_path, write_atomically
+from server.copies import SECRETS, Clients, Kept, Origin, allow_or_raise, read_secrets, save_secrets
+from server.files import erase, packed, temporary_path
 from server.optimizer import Optimizer, form
 from server.record import FILE, Record, Tables
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
@@ -46,47 +33,9 @@ from server.state import Release, Secrets, ServerState, apply_release, begin_epo
 log = logging.getLogger(__name__)
 
 LOCK = "lock"
-SECRETS = "secrets.npz"
 NOISE_MULTIPLIER = "the noise multiplier"  # among what is `calculated`
 _CODE = "the version of fedmf and its libraries that began it"
-_STREAM = "stream_"  # before the name of each array of the noise stream
 _OURS = re.compile(rf"({re.escape(FILE)}(-wal|-shm|-journal)?|{re.escape(SECRETS)}|roster\.json)(\.new)?")
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What is in the secret file: the secrets of an epoch, the fingerprint of its tables, the run's origin."""
-
-    secrets: Secrets
-    mechanism: str
-    origin: Origin
-
-
-def save_secrets(folder: Path, secrets: Secrets, mechanism: str, origin: Origin) -> None:
-    """Put the secrets into `folder`, for the owner alone; those that were there are overwritten."""
-    about = {"epoch": secrets.epoch, "mechanism": mechanism, "origin": origin.to_json()}
-    stream = {} if secrets.stream is None else secrets.stream.to_arrays()
-    data = packed(
-        about=np.array(json.dumps(about)),
-        key=np.frombuffer(secrets.key.reveal(), np.uint8),
-        digest_key=np.frombuffer(origin.key.reveal(), np.uint8),
-        **{f"{_STREAM}{name}": array for name, array in stream.items()},
-    )
-    write_atomically(folder / SECRETS, data, mode=0o600, erase_old=True)
-
-
-def read_secrets(folder: Path) -> Kept | None:
-    """Return the secrets in `folder`; None where they are gone, erased, damaged or not as this program writes them."""
-    try:
-        arrays = read_npz(folder / SECRETS)
-        key, digest_key = (SecretKey(arrays.pop(name).tobytes()) for name in ("key", "digest_key"))
-        about = json.loads(str(arrays.pop("about")))
-        origin = Origin.from_json(about["origin"], digest_key)
-        arrays = {name.removeprefix(_STREAM): array for name, array in arrays.items()}
-        secrets = Secrets(int(about["epoch"]), key, StreamState.from_arrays(arrays) if arrays else None)
-        return Kept(secrets, str(about["mechanism"]), origin)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
 
 
 @dataclass

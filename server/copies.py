@@ -4,6 +4,14 @@ A copy of a run directory, or an older state of it, holds the same key and would
 Other clients under the same names could be heard twice in an epoch. All are recognised by the run's `Origin`, which lies
 with its key: a random id, machine and directory, the number of clients and a keyed digest of who they are, in order.
 
+The secret file, secrets.npz, is written aside, renamed and forced to disk; what was there before is overwritten with zeros. It
+never enters the database. Its arrays:
+
+    about       JSON: epoch, fingerprint of its tables; and the run's `Origin`
+    key         (32,) uint8, the epoch's key
+    digest_key  (32,) uint8, under which the clients' digest was made
+    stream_*    the arrays of the noise stream; none before the epoch's first round
+
 The count is a file for each run, named by its id, with the number of its released rounds. It stays when the run is over, so
 that another copy does not release the last rounds again, and is removed a year after the last release (a run whose
 count is gone is an error). The folder is the environment variable FEDMF_STATE, or ~/.local/state/fedmf. A folder that cannot
@@ -13,6 +21,7 @@ be written is a warning: a read-only home must not make runs impossible, but an 
 import contextlib
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import platform
@@ -25,11 +34,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from fedmf.errors import RunDirectoryError
+from fedmf.mechanisms.streams.protocol import StreamState
+from fedmf.npz import read_npz
 from fedmf.randomness import SecretKey
-from server.files import sync_folder
+from server.files import packed, sync_folder, write_atomically
+from server.state import Secrets
 
 log = logging.getLogger(__name__)
+
+SECRETS = "secrets.npz"
+_STREAM = "stream_"  # before the name of each array of the noise stream
 
 _MACHINE_ID = Path("/etc/machine-id")
 _RUN = re.compile(r"[0-9a-f]{32}")  # it names a file
@@ -164,6 +181,42 @@ class Origin:
             return self
         with held(self.run):
             return replace(self, place=place, is_counted=write_count(self.run, released))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is in the secret file: the secrets of an epoch, the fingerprint of its tables, the run's origin."""
+
+    secrets: Secrets
+    mechanism: str
+    origin: Origin
+
+
+def save_secrets(folder: Path, secrets: Secrets, mechanism: str, origin: Origin) -> None:
+    """Put the secrets into `folder`, for the owner alone; those that were there are overwritten."""
+    about = {"epoch": secrets.epoch, "mechanism": mechanism, "origin": origin.to_json()}
+    stream = {} if secrets.stream is None else secrets.stream.to_arrays()
+    data = packed(
+        about=np.array(json.dumps(about)),
+        key=np.frombuffer(secrets.key.reveal(), np.uint8),
+        digest_key=np.frombuffer(origin.key.reveal(), np.uint8),
+        **{f"{_STREAM}{name}": array for name, array in stream.items()},
+    )
+    write_atomically(folder / SECRETS, data, mode=0o600, erase_old=True)
+
+
+def read_secrets(folder: Path) -> Kept | None:
+    """Return the secrets in `folder`; None where they are gone, erased, damaged or not as this program writes them."""
+    try:
+        arrays = read_npz(folder / SECRETS)
+        key, digest_key = (SecretKey(arrays.pop(name).tobytes()) for name in ("key", "digest_key"))
+        about = json.loads(str(arrays.pop("about")))
+        origin = Origin.from_json(about["origin"], digest_key)
+        arrays = {name.removeprefix(_STREAM): array for name, array in arrays.items()}
+        secrets = Secrets(int(about["epoch"]), key, StreamState.from_arrays(arrays) if arrays else None)
+        return Kept(secrets, str(about["mechanism"]), origin)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def allow_or_raise(is_allowed: bool, wrong: str, remedy: str) -> None:

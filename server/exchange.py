@@ -24,7 +24,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -55,8 +55,9 @@ _UNREADABLE = 0  # Flower's code for an unknown error
 THREAD = "fedmf pull"
 _DIGEST = re.compile("[0-9a-f]{64}")
 
-# By grid and node: the thread of a pull that was under way when its exchange ended. What it brings is dropped.
-_left: WeakKeyDictionary[Grid, dict[int, threading.Thread]] = WeakKeyDictionary()
+# By grid and node: the pulls that a node keeps waiting, also of exchanges that have ended.
+_under_way: WeakKeyDictionary[Grid, "dict[int, _Pull]"] = WeakKeyDictionary()
+_ENDED = ""  # the question of a pull whose exchange has ended: what it brings is dropped
 
 
 def tasks_per_message(plan: Plan) -> int:
@@ -176,9 +177,7 @@ def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterat
     finally:
         pulls.close()
     if awaited and not _is_here(grid):
-        log.warning(
-            "%s not answered in time", _called({one.metadata.dst_node_id for one in awaited.values()})
-        )
+        log.warning("%s: not answered in time", _called(one.metadata.dst_node_id for one in awaited.values()))
 
 
 def _pulled(grid: Grid, pulls: "Pulls", awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
@@ -194,7 +193,7 @@ def _pulled(grid: Grid, pulls: "Pulls", awaited: dict[str, Message], deadline: f
             for reply in pulls.pull(question, awaited[question], slow) if question in awaited else ():
                 if awaited.pop(reply.metadata.reply_to_message_id, None) is not None:
                     yield reply
-        is_last = is_late and not pulls.slow
+        is_last = is_late and not pulls.are_under_way
         now = time.monotonic()
         if len(awaited) < before:
             pause, heard = _SHORTEST_PAUSE, now
@@ -208,23 +207,21 @@ def _pulled(grid: Grid, pulls: "Pulls", awaited: dict[str, Message], deadline: f
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _called(nodes: Collection[int]) -> str:
-    """Return which nodes have, or has, done something: by their ids, which the log of an epoch's beginning gives names.
+def _called(nodes: Iterable[int]) -> str:
+    """Return which nodes are meant, by their ids, to which the log of an epoch's beginning gives names.
 
-    >>> _called([7]), _called(range(30))[:48]
-    ('node 7 has', '30 nodes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and more)')
+    >>> _called([7]), _called(range(30))
+    ('nodes 7', 'nodes 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 20 more')
     """
-    ids = sorted(nodes)
-    if len(ids) == 1:
-        return f"node {ids[0]} has"
-    more = " and more" if len(ids) > _CALLED else ""
-    return f"{len(ids)} nodes ({', '.join(map(str, ids[:_CALLED]))}{more}) have"
+    ids = sorted(set(nodes))
+    more = f" and {len(ids) - _CALLED} more" if len(ids) > _CALLED else ""
+    return f"nodes {', '.join(map(str, ids[:_CALLED]))}{more}"
 
 
 def _nudge(grid: Grid, messages: Iterable[Message]) -> None:
     """Send the nodes of `messages` a query, so that they release the replies that they hold back."""
     nodes = {message.metadata.dst_node_id: message.metadata.group_id for message in messages}
-    log.warning("%s not answered yet and %s sent a query", _called(nodes), "is" if len(nodes) == 1 else "are")
+    log.warning("%s: not answered yet, so that a query is sent there", _called(nodes))
     queries = [
         Message(RecordDict(), node, MessageType.QUERY, group_id=group) for node, group in nodes.items()
     ]
@@ -262,26 +259,27 @@ class Pulls:
 
     def __init__(self, grid: Grid) -> None:
         self._grid, self._is_here = grid, _is_here(grid)
-        self.slow: dict[int, _Pull] = {}  # by node: the pull that it keeps waiting
+        self._slow: dict[int, _Pull] = {} if self._is_here else _under_way.setdefault(grid, {})  # by node
         self._waited: dict[int, float] = {}  # by node: the seconds that its replies took
-        self._left: dict[int, threading.Thread] = {} if self._is_here else _left.setdefault(grid, {})
+
+    @property
+    def are_under_way(self) -> bool:
+        """Whether a pull of this exchange lasts."""
+        return any(pull.question != _ENDED for pull in self._slow.values())
 
     def close(self) -> None:
         """Leave the pulls that are under way: what they bring is dropped."""
-        self._left.update({node: pull.thread for node, pull in self.slow.items()})
-        self.slow.clear()
+        for node, pull in self._slow.items():
+            self._slow[node] = _Pull(_ENDED, pull.thread, Future())
 
     def pull(self, question: str, message: Message, patience: float) -> list[Message]:
         """Return the replies to `message`, sent as `question`, that have arrived, waited for at most `patience` seconds."""
         try:
             return self._replies(question, message.metadata.dst_node_id, patience)
-        except (
-            OSError,
-            httpx.HTTPError,
-        ) as error:  # connection failed; the next poll retries until the deadline
+        except (OSError, httpx.HTTPError) as error:  # the next poll retries until the deadline
             log.warning("no reply could be fetched: %s", error)
             return []
-        except RunStoppedError:  # a grid in one process that has nobody left to answer: no client's fault
+        except RunStoppedError:  # a grid in one process that has no worker left to answer: no client's fault
             raise
         except Exception as error:
             log.warning("a reply could not be read (%s); it counts as the zero vector", type(error).__name__)
@@ -295,27 +293,20 @@ class Pulls:
         """
         if self._is_here:
             return list(self._grid.pull_messages([question]))
-        if node in self._left:
-            if self._left[node].is_alive():
-                return []
-            del self._left[node]
-        begun = time.monotonic()
-        pull = self.slow.pop(node, None)
-        if pull is None:
-            grid = self._grid  # the call keeps nothing else alive
+        begun, grid, pull = time.monotonic(), self._grid, self._slow.get(node)
+        if pull is None or (pull.question == _ENDED and not pull.thread.is_alive()):
+            # The call keeps nothing but the grid alive.
             pull = _begin(question, lambda: list(grid.pull_messages([question])))
             patience = min(patience, _ALLOWANCE - self._waited.get(node, 0.0))
         elif pull.question == question:
             patience = 0.0  # it had its time when it was begun
         else:
-            self.slow[node] = pull
             return []
         wait([pull.outcome], max(0.0, patience))
         if not pull.outcome.done():
-            self.slow[node], self._waited[node] = pull, _ALLOWANCE
+            self._slow[node], self._waited[node] = pull, _ALLOWANCE
             return []
-        if (
-            pull.outcome.exception() or pull.outcome.result()
-        ):  # no node can delay the answer that there is none
+        self._slow.pop(node, None)
+        if pull.outcome.exception() or pull.outcome.result():  # that there is no reply is no delay
             self._waited[node] = self._waited.get(node, 0.0) + time.monotonic() - begun
         return list(pull.outcome.result())

@@ -11,6 +11,7 @@ One transaction writes a release and who was heard in it; its COMMIT, forced to 
 file, or one that another program wrote, is an error: nothing of it is repaired by guess.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -64,19 +65,11 @@ _SCHEMA = (
 )
 _CREATE = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {FORMAT}; BEGIN; {'; '.join(_SCHEMA)}; COMMIT"
 
-_JOURNAL = "-journal"
-
 # Errors of SQLite that are the system's, by primary result code; every other one is damage.
-_OF_THE_SYSTEM = {
-    sqlite3.SQLITE_FULL: errno.ENOSPC,
-    sqlite3.SQLITE_IOERR: errno.EIO,
-    sqlite3.SQLITE_READONLY: errno.EROFS,
-    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
-    sqlite3.SQLITE_PERM: errno.EACCES,
-    sqlite3.SQLITE_BUSY: errno.EBUSY,
-    sqlite3.SQLITE_LOCKED: errno.EBUSY,
-    sqlite3.SQLITE_NOMEM: errno.ENOMEM,
-}
+_OF_THE_SYSTEM = (
+    *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN),
+    *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
+)
 
 # What is saved about a run with each base: its configuration, what was calculated from it, and by what code.
 About = Mapping[str, Mapping[str, Any]]
@@ -101,11 +94,10 @@ class Record:
         aside = temporary_path(self.path)
         for path in (*_files(self.path), *_files(aside)):
             path.unlink(missing_ok=True)  # the old log first: it would be read as the new file's
+        # In WAL from the beginning: no transaction ever makes a rollback journal, see `_open`.
+        script = f"PRAGMA journal_mode = OFF; PRAGMA synchronous = FULL; {_CREATE}; PRAGMA journal_mode = WAL"
         with _errors(self.path), closing(_connect(str(aside))) as made:
-            # In WAL from the beginning: no transaction ever makes a rollback journal, see `_open`.
-            made.executescript(
-                f"PRAGMA journal_mode = OFF; PRAGMA synchronous = FULL; {_CREATE}; PRAGMA journal_mode = WAL"
-            )
+            made.executescript(script)
         os.replace(aside, self.path)
         sync_folder(self.path.parent)
 
@@ -195,11 +187,7 @@ class Record:
             text, digest = connection.execute(query, (newest,)).fetchone()
             data, found = _get(connection, "base", newest)
             if digest != _digest(text.encode(), found):
-                offer = (
-                    f"; that of round {others[-1]} is used once its row is removed from the table base"
-                    if others
-                    else ""
-                )
+                offer = f"; without its row in base that of round {others[-1]} is used" if others else ""
                 raise ValueError(f"the state of round {newest} is not as it was saved{offer}")
             document, arrays = json.loads(text), read_npz(data)
             # A base is saved once its last round is released, so that the epoch under way is the one of that round.
@@ -238,17 +226,15 @@ class Record:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Give a connection for reading, which changes no file.
+        """Give a connection for reading, which changes no file: to an empty database where there is none.
 
         A value that no run writes is an error of the block, and becomes the sentence that the file is damaged.
         """
         try:
-            with _errors(self.path):
-                if self._writer is not None:
-                    yield self._writer
-                else:
-                    with closing(self._opened()) as connection:
-                        yield connection
+            with _errors(self.path), contextlib.ExitStack() as stack:
+                if (connection := self._writer) is None:
+                    connection = stack.enter_context(closing(self._opened()))
+                yield connection
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _damaged(self.path, error) from error
 
@@ -258,9 +244,8 @@ class Record:
         with _errors(self.path):
             if self._writer is None:
                 self._writer = self._open("mode=rw")
-                self._writer.executescript(
-                    "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = OFF"
-                )
+                settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = OFF"
+                self._writer.executescript(settings)
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
@@ -281,16 +266,17 @@ class Record:
 
     def _open(self, mode: str) -> sqlite3.Connection:
         """Return a connection to a database of this format, whose schema is that of this module and runs no code of its own."""
+        journal = _files(self.path)[2]
         for path in _files(self.path):
             if path.is_symlink():
                 raise RunDirectoryError(
                     f"{path} is a link; it must be a file of its folder. Remove the link."
                 )
         # SQLite would play it back, and remove any file that it names as the journal of several databases.
-        if os.path.lexists(journal := self.path.with_name(f"{FILE}{_JOURNAL}")):
+        if journal.exists():
             raise RunDirectoryError(f"{journal} is a rollback journal, which no run writes. Remove it.")
-        connection = _connect(f"{self.path.absolute().as_uri()}?{mode}")
-        try:
+        with contextlib.ExitStack() as stack:
+            connection = stack.enter_context(closing(_connect(f"{self.path.absolute().as_uri()}?{mode}")))
             connection.execute("PRAGMA trusted_schema = OFF")
             application, version = (
                 _number(connection, f"PRAGMA {name}") for name in ("application_id", "user_version")
@@ -303,15 +289,13 @@ class Record:
             schema = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
             if application != _APPLICATION or schema.fetchall() != [(sql,) for sql in _SCHEMA]:
                 raise _damaged(self.path, "it is no database of a run")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            stack.pop_all()
+            return connection
 
 
 def _files(path: Path) -> list[Path]:
     """Return the paths of the log of the database at `path`, its index, a rollback journal and the database."""
-    return [path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", _JOURNAL, "")]
+    return [path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal", "")]
 
 
 def commit(connection: sqlite3.Connection) -> None:
@@ -325,9 +309,8 @@ def _errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _OF_THE_SYSTEM:
-            raise OSError(_OF_THE_SYSTEM[code], str(error), str(path)) from error
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_THE_SYSTEM:
+            raise OSError(errno.EIO, str(error), str(path)) from error
         raise _damaged(path, error) from error
 
 

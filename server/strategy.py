@@ -107,27 +107,19 @@ class FedMF(Strategy):
 
     def summary(self) -> None:
         """Log the settings of the run."""
-        who, how = self.plan.participation, self.plan.compression
+        who = self.plan.participation
         log.info(
             "%d epochs of %d rounds, cohorts of %d of %d clients, %s noise, keep %g, noise multiplier %g",
-            who.epochs,
-            who.rounds_per_epoch,
-            who.cohort_size,
-            who.clients,
-            self.plan.factorization.family,
-            how.keep_probability,
-            self.plan.noise_multiplier,
+            *(who.epochs, who.rounds_per_epoch, who.cohort_size, who.clients, self.plan.factorization.family),
+            *(self.plan.compression.keep_probability, self.plan.noise_multiplier),
         )
         affordable = self.plan.affordable_epochs
-        if self.plan.factorization.is_restart_of_one or affordable >= who.epochs:
-            return
-        log.warning(
-            "max_epsilon ends this run after %d of its %d epochs, and the noise is designed for all of them: the run "
-            "is as private, but with epochs=%d it would have less noise in the model",
-            affordable,
-            who.epochs,
-            affordable,
-        )
+        if affordable < who.epochs and not self.plan.factorization.is_restart_of_one:
+            log.warning(
+                "max_epsilon ends this run after %d of its %d epochs, and the noise is designed for all of them: the run "
+                "is as private, but with epochs=%d it would have less noise in the model",
+                *(affordable, who.epochs, affordable),
+            )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -152,26 +144,21 @@ class FedMF(Strategy):
             for start in range(0, len(clients), self._tasks_per_message):
                 batch = clients[start : start + self._tasks_per_message]
                 keys = [key.mask_key(client, step) for client in batch]
-                content = RecordDict({wire.MODEL: arrays, wire.TASK: self._tasks(batch, keys, epoch, step)})
+                task = ConfigRecord(
+                    {
+                        wire.EPOCH: epoch,
+                        wire.STEP: step,
+                        **({wire.FIXED: self._fixed_digest} if self._fixed_digest else {}),
+                        wire.CLIENT: list(batch),
+                        wire.MASK_KEY: [key.reveal() for key in keys],
+                    }
+                )
+                content = RecordDict({wire.MODEL: arrays, wire.TASK: task})
                 if question := self.population.question(batch):
                     content[wire.HELD] = ConfigRecord({**question})
                 message = Message(content, node, MessageType.TRAIN, group_id=str(server_round))
                 self._asked.append(Asked(message, epoch, step, batch, keys))
         return [asked.message for asked in self._asked]
-
-    def _tasks(
-        self, clients: Sequence[str], mask_keys: Sequence[SecretKey], epoch: int, step: int
-    ) -> ConfigRecord:
-        """Return what a message's clients are told: their names, epoch and step, and each one's mask key."""
-        return ConfigRecord(
-            {
-                wire.EPOCH: epoch,
-                wire.STEP: step,
-                **({wire.FIXED: self._fixed_digest} if self._fixed_digest else {}),
-                wire.CLIENT: list(clients),
-                wire.MASK_KEY: [key.reveal() for key in mask_keys],
-            }
-        )
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

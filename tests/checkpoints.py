@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from plans import KEY, random_vector
-from server.checkpoint import SECRETS, Checkpoint
+from server.checkpoint import Checkpoint
+from server.copies import SECRETS
 from server.optimizer import Sgd
 from server.record import FILE
 from server.state import apply_release, begin_epoch, first_state, make_release

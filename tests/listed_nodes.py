@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedmf.updates import wire
@@ -47,6 +48,11 @@ def answer(message):
         for fields in fields_of(message)
     ]
     return replying(message, *(values for one in updates for values in values_in(one)))
+
+
+def answer_other_code(message):
+    """Return the whole reply of a node whose installed code is not the run's, to a query as to tasks."""
+    return Message(RecordDict({wire.HELD: ConfigRecord({wire.OTHER_CODE: True})}), reply_to=message)
 
 
 def listing(**most):

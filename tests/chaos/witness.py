@@ -12,8 +12,8 @@ from operator import attrgetter
 from fedmf.errors import RunDirectoryError
 from fedmf.updates import wire
 from runs import metrics
-from server.checkpoint import read_secrets
 from server.cohort import Roster
+from server.copies import read_secrets
 from server.record import Record
 
 

@@ -42,11 +42,6 @@ def test_sum_does_not_depend_on_the_order_of_replies(seed, terms, bound):
     np.testing.assert_allclose(grid.value(sums[0]), exact, rtol=1e-6, atol=1e-9 * bound)
 
 
-def test_a_plain_float_sum_would_depend_on_the_order():
-    values = np.array([1.0, 1e-8, -1.0], np.float32)
-    assert (values[0] + values[1]) + values[2] != (values[0] + values[2]) + values[1]
-
-
 @pytest.mark.parametrize("terms", [1, 7, 100, 100_000])
 def test_values_at_the_bound_never_overflow(terms):
     grid = FixedPoint.fit(0.37, terms)

@@ -6,10 +6,19 @@ import re
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from experiments.deployment.node import answer_other_code
 from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
-from listed_nodes import KEYS, deployed, heard, listing, nodes_in, roster_in, start, tasks_in
+from listed_nodes import (
+    KEYS,
+    answer_other_code,
+    deployed,
+    heard,
+    listing,
+    nodes_in,
+    roster_in,
+    start,
+    tasks_in,
+)
 from nodes import holding, unready
 from server import membership
 from server.cohort import UnreadyNodes

@@ -116,29 +116,6 @@ def drawing():
     return Optimizer(init, lambda x, s, m, p: (m + draw(size=9).astype("f4"), s))
 
 
-def drawing_when_made():
-    """Has signs of its own, other ones each time it is made."""
-    signs = np.random.default_rng().choice(np.array([-1, 1], "f4"), 9)
-    return Optimizer(init, lambda x, s, m, p: (m + signs * x, s))
-
-
-def counting():
-    """Corrects for its bias by a count of its own, which `init` sets back."""
-    steps = 0
-
-    def init(parameters):
-        nonlocal steps
-        steps = 0
-        return {}
-
-    def update(release, state, parameters, progress):
-        nonlocal steps
-        steps += 1
-        return parameters + release / np.float32(1 - 0.9**steps), state
-
-    return Optimizer(init, update)
-
-
 SEEN = [0]
 
 
@@ -174,9 +151,7 @@ def lacking():
     return Optimizer(init, lambda x, s, m, p: (m + x + kept["velocity"], s))
 
 
-@pytest.mark.parametrize(
-    "make", [drawing, drawing_when_made, counting, counting_for_all, remembering, lacking]
-)
+@pytest.mark.parametrize("make", [drawing, counting_for_all, remembering, lacking])
 def test_draws_and_what_is_kept_outside_the_state_are_an_error(make):
     """Steps from the first one on may repeat themselves; a run that is resumed begins in the middle."""
     said = "update of mine:wrong raised" if make is lacking else "it made another model of the same state"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import stat
 import threading
 import time
@@ -143,44 +144,24 @@ def test_a_directory_is_the_same_when_it_was_moved_or_its_device_renumbered_and_
     assert HERE.is_same(replace(HERE, **changes)) == same
 
 
-def test_the_place_of_a_directory_is_its_own_however_it_is_written(tmp_path):
+def test_a_run_notes_its_place_and_this_machine_under_no_name_of_theirs(tmp_path, monkeypatch):
+    """However the directory is written; and the note is read again without its keys."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "a")
-    place, about = Place.of(tmp_path / "a"), (tmp_path / "a").stat()
-    assert place == Place(copies.machine_digest(), str(tmp_path / "a"), about.st_dev, about.st_ino)
-    assert place == Place.of(tmp_path / "b" / ".." / "a") == Place.of(tmp_path / "link")
-    assert not place.is_same(Place.of(tmp_path / "b"))
-
-
-def test_a_machine_is_told_by_its_id_or_by_its_name_and_neither_is_shown(tmp_path, monkeypatch):
-    def digest(known, name):
-        (tmp_path / "machine-id").write_text(known)
-        monkeypatch.setattr(copies, "_MACHINE_ID", tmp_path / ("machine-id" if known else "missing"))
-        monkeypatch.setattr("platform.node", lambda: name)
-        return copies.machine_digest()
-
-    found = {
-        known: [digest(known, name) for name in ("one", "two")] for known in ("", "0123abcd\n", "0123abce\n")
-    }
-    assert [len({*digests}) for digests in found.values()] == [2, 1, 1]
-    assert len({one for digests in found.values() for one in digests}) == 4
-    assert not any(
-        said in one for digests in found.values() for one in digests for said in ("one", "two", "0123abc")
-    )
-
-
-def test_what_a_run_notes_is_read_again_without_its_key_and_is_its_own(tmp_path):
-    one, other = Origin.begin(tmp_path, PEOPLE, 0), Origin.begin(tmp_path, PEOPLE, 0)
-    assert one.is_counted is True
-    assert copies.read_count(one.run) == 0
+    one, other = (Origin.begin(tmp_path / name, PEOPLE, 0) for name in ("a", "link"))
+    assert one.place == other.place == Place.of(tmp_path / "b" / ".." / "a")
+    assert not one.place.is_same(Place.of(tmp_path / "b"))
     assert one.digest == PEOPLE.digest(one.key) != other.digest  # of the same people
-    assert one.run != other.run
+    assert (one.is_counted, copies.read_count(one.run)) == (True, 0)
     document = json.loads(json.dumps(one.to_json()))
     assert "key" not in document
     assert Origin.from_json(document, one.key) == one
-    assert one.digest not in repr(one)
-    assert one.key.reveal().hex() not in repr(one)
+    assert not any(said in repr(one) for said in (one.digest, one.key.reveal().hex(), platform.node()))
+    for known in (tmp_path / "machine-id", tmp_path / "missing"):  # told by its id, or by its name
+        (tmp_path / "machine-id").write_text("0123abcd")
+        monkeypatch.setattr(copies, "_MACHINE_ID", known)
+        assert not one.place.is_same(Place.of(tmp_path / "a"))
 
 
 @pytest.mark.parametrize(

@@ -165,18 +165,6 @@ def test_a_node_that_is_not_listed_is_not_even_asked(tmp_path, caplog):
     assert [KEYS["b"] in text for text in told] == [True] * PLAN.participation.epochs
 
 
-def test_logs_call_nodes_by_name_and_files_by_key(tmp_path, caplog):
-    strategy, grid, releases = deployed(tmp_path, {"a": 9, "b": 7}, listing(a=6, b=8))
-    start(strategy, grid)
-    grid.away = {"b"}
-    start(strategy, grid)
-    assert "node hospital-b is not connected" in caplog.text
-    with_keys = [text for text in caplog.messages if any(key in text for key in KEYS.values())]
-    assert all("takes part with" in text for text in with_keys)  # where name and key are joined
-    assert "hospital" not in (tmp_path / ROSTER).read_text()
-    assert {client.partition(":")[0] for client in heard(releases)} <= set(KEYS.values())
-
-
 def continued(folder, rounds, before, after):
     """A run that continues after its first round in another process, with another list of nodes; its grid and releases."""
     strategy, grid, first = deployed(folder, {"a": 6, "b": 6}, before)
@@ -188,7 +176,7 @@ def continued(folder, rounds, before, after):
 
 def test_a_list_that_changed_in_mid_epoch_holds_from_the_next_one_on_and_that_is_said(tmp_path, caplog):
     _, releases = continued(tmp_path, 3, listing(a=6, b=6), listing(a=2, b=6, c=9))
-    assert roster_in(tmp_path).nodes == {KEYS["a"]: 6, KEYS["b"]: 6}
+    assert roster_in(tmp_path).nodes == {KEYS["a"]: 6, KEYS["b"]: 6}  # by their keys: a name may change
     assert len(heard(releases)) == len(set(heard(releases))) == 12
     assert (
         "node hospital-a counts for 6 clients until epoch 1 ends, as when it began; the list of nodes now has it for 2"

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from checkpoints import advance, begun
 from client.app import scale_of
 from client.privatize import privatize
 from experiments.engines.grid import LocalGrid
@@ -145,15 +144,3 @@ def test_the_noise_of_the_sum_is_the_same_with_and_without_a_scale():
             releases.append(release.noisy_sum)
         states.append(releases)
     np.testing.assert_array_equal(states[0], states[1])
-
-
-def test_the_scale_is_a_function_of_released_values_only(tmp_path):
-    """The record, with no secret and no client, gives the same scale again; a base in mid-epoch holds it."""
-    for every in (1, 3, 100):
-        checkpoint, state = begun(PLAN, tmp_path / f"run-{every}" / "checkpoint", every)
-        for _ in range(10):
-            state = advance(PLAN, state, checkpoint, optimizer=ADAM)
-        restored, _ = checkpoint.restore(PLAN, ADAM)
-        assert state.scale is not None
-        np.testing.assert_array_equal(restored.scale, state.scale)
-        np.testing.assert_array_equal(restored.model, state.model)

@@ -13,8 +13,8 @@ from checkpoints import SGD, begun, change_secrets, played
 from fedmf.errors import RunDirectoryError
 from plans import small_plan
 from server import copies, record
-from server.checkpoint import SECRETS, Checkpoint, read_secrets, save_secrets
-from server.copies import Place
+from server.checkpoint import Checkpoint
+from server.copies import SECRETS, Place, read_secrets, save_secrets
 from server.state import Release
 
 PLAN = small_plan()  # 8 rounds

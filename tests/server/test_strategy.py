@@ -1,7 +1,6 @@
 """The strategy: each client has its own key and task, replies are summed whatever they hold, a release is committed before it is shown."""
 
 import logging
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +11,6 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from client.app import Task, pack, sent_bytes
 from experiments.engines.grid import LocalGrid, set_identity
 from fedmf.errors import PrivacyBudgetExhausted, ReleaseOrderError, RunStoppedError, SettingError
-from fedmf.mechanisms import design, prefix_sum, restarted
 from fedmf.mechanisms.noise import next_noise
 from fedmf.normals import STEP
 from fedmf.randomness import SecretKey
@@ -351,20 +349,3 @@ def test_a_budget_below_the_first_epoch_is_refused_and_no_client_is_asked():
         strategy.start(LocalGrid(worker))
     assert not worker.seen
     assert strategy.state.round == 0
-
-
-def test_a_run_that_its_budget_will_end_early_says_once_that_its_noise_is_designed_for_all(caplog):
-    plan = small_plan(epochs=3)
-    limited = replace(plan.privacy, max_epsilon=plan.spent(2).epsilon)
-    same_in_all = design("independent", prefix_sum(4))
-    for told, changes in (
-        (True, {"privacy": limited}),
-        (False, {}),
-        (False, {"privacy": limited, "factorization": restarted(same_in_all, 3)}),
-    ):
-        caplog.clear()
-        short = replace(plan, **changes)
-        run(lambda f, m, plan=short: honest(f, m, plan=plan), short, rounds=12)
-        said = [record.getMessage() for record in caplog.records if "designed for all" in record.getMessage()]
-        assert len(said) == told
-        assert not told or "after 2 of its 3 epochs" in said[0]

@@ -23,8 +23,8 @@ from fedmf.errors import DataError, FedmfError, RunDirectoryError, SettingError
 from fedmf.updates import wire
 from nodes import DATA, Nodes, context, key_of, network, playing, write_list
 from runs import Crash, composed, metrics, model, simulate, summary
-from server.checkpoint import read_secrets
 from server.cohort import Roster
+from server.copies import read_secrets
 from server.exchange import node_report
 from server.membership import ROSTER
 

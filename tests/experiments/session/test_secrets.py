@@ -10,8 +10,9 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from leaks import chain, forms, in_files, in_message, leaked
 from runs import SMALL, behind_round, composed, cut, metrics, run
-from server.checkpoint import SECRETS, Checkpoint, read_secrets
+from server.checkpoint import Checkpoint
 from server.cohort import cohort_indices
+from server.copies import SECRETS, read_secrets
 from server.record import Record
 
 pytestmark = pytest.mark.long
