@@ -60,7 +60,7 @@ MUTANTS ?=
 MUTATION_JOBS ?= 2
 mutation: setup
 	OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mutmut run --max-children $(MUTATION_JOBS) $(MUTANTS)
-	$(BIN)/python tests/mutation_table.py
+	$(BIN)/mutmut results --all true | sed -E 's/^ *([^:]*)\.x[^.:]*:/\1:/' | sort | uniq -c
 
 lint: setup
 	$(BIN)/ruff check .

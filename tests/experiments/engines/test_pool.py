@@ -14,7 +14,6 @@ from experiments.engines.grid import (
     FaultyWorker,
     InProcessWorker,
     LocalGrid,
-    call_app,
     clients_of,
     set_identity,
 )
@@ -178,11 +177,13 @@ def named(replies):
 
 
 @pytest.mark.parametrize("name", ["raise", "exit"])
-def test_what_a_client_raises_is_an_error_reply_without_its_data(name):
-    (message,) = tasks(name)
-    reply = call_app(echo_app(), message, None)
+def test_what_a_client_raises_is_reported_and_is_an_error_reply_without_its_data(name):
+    heard, (message,) = [], tasks(name)
+    grid = LocalGrid(InProcessWorker(echo_app()), heard.append)
+    (reply,) = exchange(grid, [message], timeout=5)
     assert reply.has_error()
     assert "42" not in str(reply.error.reason)
+    assert heard == [Failure(name, {"raise": "ValueError", "exit": "SystemExit"}[name])]
 
 
 def test_faults_happen_as_often_as_asked_and_again_the_same():
@@ -198,10 +199,3 @@ def test_faults_happen_as_often_as_asked_and_again_the_same():
     assert errors == pytest.approx(40, abs=25)
     assert answered == pytest.approx(400 * 0.6, abs=45)
     assert len(outcomes[0]) - errors - answered == pytest.approx(120, abs=40)
-
-
-def test_failures_are_reported_whatever_message_they_share():
-    heard = []
-    grid = LocalGrid(InProcessWorker(echo_app()), heard.append)
-    assert len(list(exchange(grid, tasks("raise", "a", "b"), timeout=5))) == 3
-    assert heard == [Failure("raise", "ValueError")]

@@ -5,7 +5,6 @@ import resource
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,19 +75,6 @@ def test_a_resume_under_other_code_of_the_same_name_is_refused(tmp_path, monkeyp
     monkeypatch.delitem(sys.modules, own)
     said = refused(capsys, directory, *SMALL, *CHOICES["custom"], RESUME)
     assert "what optimizer.name does is" in said
-
-
-def test_a_base_with_the_state_of_another_optimizer_is_refused(tmp_path, capsys):
-    """Also where another version is allowed: numpy's error would be no message."""
-    directory = cut(tmp_path / "r", *SMALL, "optimizer=adam")
-    with closing(record.Record(directory / "checkpoint")) as kept:
-        state, about = kept.base()
-        shorter = {**state.slots, "v": state.slots["v"][:-1]}
-        kept.save(replace(state, slots=shorter), about, kept.tables())
-    allowed = "run.allow_version_change=true"
-    said = refused(capsys, directory, *SMALL, "optimizer=adam", RESUME, allowed)
-    assert "the state of the optimizer is" in said
-    assert "float32 [649]" in said
 
 
 def test_a_state_that_overflows_ends_the_run_though_the_model_is_finite(tmp_path, capsys):

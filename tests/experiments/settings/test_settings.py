@@ -1,10 +1,11 @@
-"""Settings: composed by Hydra, taken as their types, kept as plain values; what they build, custom code by its import path."""
+"""Settings: composed by Hydra, taken as their types, kept as plain values; what they build; what --help and the reference show of them."""
 
 import inspect
 import json
 import pickle
 import re
 from dataclasses import fields
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from client.data import DATASETS
-from client.models import MODELS, build as build_model
+from experiments.cli.console import PACKAGE, USAGE
+from experiments.cli.help import print_help
 from experiments.run_files.reader import differences, fixed
 from experiments.settings.compose import choices_of
 from experiments.settings.data import MEANS, DatasetSettings, arguments, load_dataset
@@ -23,8 +25,8 @@ from experiments.settings.factorization import find_family
 from experiments.settings.keys import keyed
 from experiments.settings.optimizer import build_optimizer
 from experiments.settings.recorded import from_yaml, restored, to_yaml
-from experiments.settings.reference import experiments
-from experiments.settings.schema import FREE, Settings
+from experiments.settings.reference import SETTINGS, experiments, reference
+from experiments.settings.schema import FOR_DEPLOYMENTS, FREE, Settings
 from experiments.settings.values import at_home, plain
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.mechanisms import of_run
@@ -129,14 +131,6 @@ def test_the_keys_of_a_data_set_are_the_arguments_of_its_loader_with_their_defau
     own = {key: argument.default for key, argument in taken.items() if key in MEANS and key not in COMMON}
     assert own.items() <= given.items()
     assert set(given) - COMMON <= set(taken)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_model_takes_the_keys_of_its_settings_and_has_their_defaults(name: str) -> None:
-    given = arguments(composed(f"model={name}").model)
-    assert given.pop("name") == name
-    taken = {**inspect.signature(MODELS[name][0]).parameters, **inspect.signature(build_model).parameters}
-    assert all(value in (None, taken[key].default) for key, value in given.items())
 
 
 def test_custom_settings_become_plain_arguments_hide_no_key_and_are_a_mapping() -> None:
@@ -288,3 +282,58 @@ def test_a_mechanism_of_ones_own_is_a_family_and_runs_bit_for_bit_as_the_built_i
     built_in = run(tmp_path / "built_in", *settings, "mechanism=independent")
     assert json.loads((own / "privacy.json").read_text())["mechanism"] == "mine"
     np.testing.assert_array_equal(model_of(own), model_of(built_in))
+
+
+def test_every_command_has_its_settings_and_is_listed():
+    """A command is a package with a __main__.py, or a module that says what to do when it is `__main__`."""
+    modules = {file.stem for file in PACKAGE.glob("*.py") if 'if __name__ == "__main__":' in file.read_text()}
+    packages = {file.parent.name for file in PACKAGE.glob("*/__main__.py")}
+    commands = {*SETTINGS, "data"}  # which takes two paths, and no settings
+    assert commands == modules | packages - {"benchmark", "reproduce"}  # of a checkout alone
+    assert commands == set(re.findall(r"(?m)^  (\w+)  ", USAGE))
+    rows = [
+        line for line in (PACKAGE.parent / "README.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    assert {name for row in rows for name in re.findall(r"`([a-z_]+)", row.split(" | ")[0])} == commands
+
+
+OFFERED = [
+    item for item in reference("simulate").settings if item.choices and not item.type.startswith("tuple")
+]
+
+
+@pytest.mark.parametrize("item", OFFERED, ids=lambda item: item.key)
+def test_a_value_offered_is_taken(item):
+    choice = [f"{item.group}={item.of[0]}"] if item.of else []
+    if item.key.removeprefix("population.") in FOR_DEPLOYMENTS:
+        choice.append("engine=deployment")
+    *_, value = item.choices
+    assert reduce(getattr, item.key.split("."), composed(*choice, f"{item.key}={value}")) == value
+
+
+INTERNAL = re.compile(r"_target_|omegaconf|_self_|\?\?\?|dataclass|experiments\.settings", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_help_shows_every_key_with_default_and_meaning_in_100_columns_and_a_topic_all_choices(name, capsys):
+    def shown(*topics):
+        print_help(
+            name, "Do it: `python -m experiments.plan`.\n\n    fedmf plan epsilon=1", ["--help", *topics]
+        )
+        return capsys.readouterr().out
+
+    def words(text):  # columns tear them apart
+        return {*text.replace(":", "").split()}
+
+    known, text = reference(name), shown()
+    assert not INTERNAL.search(text), INTERNAL.search(text)
+    assert max(map(len, text.splitlines())) <= 100
+    for item in known.settings:
+        if not item.group or item.is_of(known.groups[item.group].default):
+            assert words(item.meaning) <= words(text), item
+            assert item.key in "".join(text.split())
+    for group, about in known.groups.items():
+        assert words(about.about) <= words(text)
+        topic = "".join(shown(group).split())
+        own = [item for item in known.settings if item.group == group]
+        assert all(choice in topic for item in own for choice in (item.key, *item.choices, *item.of))
