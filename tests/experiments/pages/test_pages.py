@@ -26,9 +26,10 @@ from experiments.pages.run_page import (
     write_report,
 )
 from experiments.report import ReportSettings, report
+from experiments.run_files.directory import open_no_link
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError
-from server.files import open_no_link, write_output
+from server.files import write_output
 
 
 def page(directory, **changes):

@@ -169,7 +169,7 @@ ROW_KEYS = {
 
 EPOCHS, ROUNDS, BETA = 3, 6, 0.9
 SETTINGS = (
-    f"rounds={ROUNDS}", f"epochs={EPOCHS}", "workload=called", f"momentum={BETA}", "schedule=decay",
+    f"rounds={ROUNDS}", f"epochs={EPOCHS}", "workload=run", f"momentum={BETA}", "schedule=decay",
 )  # fmt: skip
 
 
@@ -223,7 +223,7 @@ def test_every_family_costs_what_its_exported_stream_does_to_the_dense_run(rows,
         for epoch, columns in enumerate(blocks):
             alone = columns[epoch * ROUNDS : (epoch + 1) * ROUNDS]
             np.testing.assert_allclose(decoder[epoch] @ encoder[epoch], alone, atol=1e-9 * A.max())
-            released = columns @ noise[epoch]  # in all rounds of the called: what stays in the model counts
+            released = columns @ noise[epoch]  # in all rounds of the run: what stays in the model counts
             squares += sensitivities[epoch] ** 2 * np.square(released).sum(axis=1)
         assert row["sensitivity"] == pytest.approx(sensitivities.max(), rel=1e-9), name
         assert row["root_loss"] == pytest.approx(np.sqrt(squares.sum()), rel=1e-9), name
