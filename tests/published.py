@@ -23,41 +23,31 @@ from typing import Any
 
 import h5py
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 Split = dict[str, dict[str, dict[str, Any]]]
 """Split or file -> user -> column -> values."""
 
 
-def example_class() -> Any:
-    """Return the message class tf.train.Example, built from TensorFlow's field numbers by protobuf."""
-    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tf", syntax="proto3")
-    repeated, optional = 3, 1
-    for name, kind in (("BytesList", 12), ("FloatList", 2), ("Int64List", 3)):
-        message = file.message_type.add(name=name)
-        message.field.add(name="value", number=1, label=repeated, type=kind)
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, name in enumerate(("BytesList", "FloatList", "Int64List"), start=1):
-        feature.field.add(
-            name=name.lower(), number=number, label=optional, type=11, type_name=f".tf.{name}", oneof_index=0
-        )
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, label=optional, type=9)
-    entry.field.add(name="value", number=2, label=optional, type=11, type_name=".tf.Feature")
-    features.field.add(
-        name="feature", number=1, label=repeated, type=11, type_name=".tf.Features.FeatureEntry"
-    )
-    example = file.message_type.add(name="Example")
-    example.field.add(name="features", number=1, label=optional, type=11, type_name=".tf.Features")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tf.Example"))
-
-
-EXAMPLE = example_class()
+LAYOUT = """
+name: "layout.proto" package: "tf" syntax: "proto3"
+message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "FloatList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type { name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 label: LABEL_OPTIONAL type_name: ".tf.BytesList" oneof_index: 0 }
+  field { name: "float_list" number: 2 label: LABEL_OPTIONAL type_name: ".tf.FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 label: LABEL_OPTIONAL type_name: ".tf.Int64List" oneof_index: 0 } }
+message_type { name: "Features"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type_name: ".tf.Features.FeatureEntry" }
+  nested_type { name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type_name: ".tf.Feature" } } }
+message_type { name: "Example" field { name: "features" number: 1 label: LABEL_OPTIONAL type_name: ".tf.Features" } }
+"""
+POOL = descriptor_pool.DescriptorPool()
+POOL.Add(text_format.Parse(LAYOUT, descriptor_pb2.FileDescriptorProto()))
+EXAMPLE = message_factory.GetMessageClass(POOL.FindMessageTypeByName("tf.Example"))
 
 
 def serialise(**values: Any) -> bytes:
@@ -66,17 +56,12 @@ def serialise(**values: Any) -> bytes:
     for name, value in values.items():
         feature = message.features.feature[name]
         if isinstance(value, bytes):
-            feature.byteslist.value.append(value)
+            feature.bytes_list.value.append(value)
         elif np.asarray(value).dtype.kind == "f":
-            feature.floatlist.value.extend(np.ravel(value).tolist())
+            feature.float_list.value.extend(np.ravel(value).tolist())
         else:
-            feature.int64list.value.extend(np.ravel(value).tolist())
+            feature.int64_list.value.extend(np.ravel(value).tolist())
     return message.SerializeToString()  # type: ignore[no-any-return]
-
-
-def named(data: Split, train: str, test: str) -> Split:
-    """Return {"train": ..., "test": ...} under the names that TFF gives the two in its files."""
-    return {train: data["train"], test: data["test"]}
 
 
 def write_hdf5(folder: Path, data: Split) -> str:
@@ -96,10 +81,7 @@ def write_sqlite(path: Path, data: Split) -> str:
             "CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT NULL, "
             "serialized_example_proto BLOB NOT NULL)"
         )
-        file.execute(
-            "CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT NOT NULL, "
-            "num_examples INTEGER NOT NULL)"
-        )
+        file.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
         for split, users in data.items():
             for user, columns in users.items():
                 count = len(next(iter(columns.values())))

@@ -8,19 +8,28 @@ hub's are the parquet and CSV files of flwrlabs/femnist and flwrlabs/shakespeare
 import gzip
 import io
 import json
-import sqlite3
 
 import datasets
 import numpy as np
 import pyarrow
+import pyarrow.csv
 import pyarrow.parquet
 from PIL import Image
 
-from published import serialise, write_hdf5
+from client.data import load
+from published import write_hdf5, write_sqlite
 
 USERS = ("ann", "bob", "cat")
 ROWS = 6  # of each user
 LINE = ("to be or not to be that is the question " * 3)[:80]
+PLAYS = "character_id,x,y\n" + "".join(f"{user},{LINE},{y}\n" for user in USERS for y in "abcdef")
+"""The hub's shakespeare.csv."""
+LINES = "".join(
+    json.dumps({"user": user, "text": f"{LINE} {row}", "split": int(row == 5)}) + "\n"
+    for user in USERS
+    for row in range(ROWS)
+)
+"""A by_user_text file."""
 # Every name that a split of TFF's femnist has had in a sqlite file.
 SPLITS = {
     "femnist": ("train", "all_train", "digits_only_train", "test", "all_test", "digits_only_test"),
@@ -54,18 +63,8 @@ def hdf5(folder, name):
 
 def sqlite(path, name):
     """Write TFF's sqlite file."""
-    file = sqlite3.connect(path)
-    file.execute("CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)")
-    file.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
-    for split in SPLITS[name]:
-        for number, user in enumerate(USERS):
-            held = columns(name, number)
-            file.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (user, split, ROWS))
-            for row in range(ROWS):
-                one = serialise(**{column: values[row] for column, values in held.items()})
-                file.execute("INSERT INTO examples VALUES (?, ?, ?)", (split, user, one))
-    file.commit()
-    file.close()
+    users = {user: columns(name, number) for number, user in enumerate(USERS)}
+    write_sqlite(path, dict.fromkeys(SPLITS[name], users))
     return path
 
 
@@ -88,11 +87,16 @@ def leaf(folder, name, change=None):
     return folder
 
 
+def encoded(pixels, kind="png", mode=None):
+    """Return an array of pixels as the bytes of a picture."""
+    data = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(data, kind)
+    return data.getvalue()
+
+
 def png(size=(28, 28), mode="L"):
     """Return a picture as the hub stores it."""
-    data = io.BytesIO()
-    Image.new(mode, size, 7).save(data, "png")
-    return {"bytes": data.getvalue(), "path": None}
+    return {"bytes": encoded(np.full(size[::-1], 7, np.uint8), mode=mode), "path": None}
 
 
 def parquet(folder, **changed):
@@ -104,15 +108,10 @@ def parquet(folder, **changed):
     return folder
 
 
-def csv_text():
-    """Return the hub's shakespeare.csv."""
-    return "character_id,x,y\n" + "".join(f"{user},{LINE},{y}\n" for user in USERS for y in "abcdef")
-
-
 def csv(folder):
     """Write the hub's shakespeare."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "shakespeare.csv").write_text(csv_text())
+    (folder / "shakespeare.csv").write_text(PLAYS)
     return folder
 
 
@@ -142,20 +141,9 @@ def npy(folder, **changed):
     return folder
 
 
-def lines():
-    """Return the JSON lines of a by_user_text file."""
-    records = [
-        {"user": user, "text": f"{LINE} {row}", "split": int(row == 5)}
-        for user in USERS
-        for row in range(ROWS)
-    ]
-    return "".join(json.dumps(record) + "\n" for record in records)
-
-
 def jsonl(path):
     """Write a file of JSON lines, compressed where its name says so."""
-    data = lines().encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    path.write_bytes(gzip.compress(LINES.encode()) if path.suffix == ".gz" else LINES.encode())
     return path
 
 
@@ -173,25 +161,47 @@ def table():
     return {"user": users, **columns, "label": held["y"].tolist(), "split": held["split"].tolist()}
 
 
+def rows(count=12):
+    """Return rows of three users in turn; the feature `place` tells rows apart, the last three are test rows."""
+    return {
+        "user": [("bob", "ann", "7")[n % 3] for n in range(count)],
+        "place": [float(n) for n in range(count)],
+        "height": [n / 4 for n in range(count)],
+        "label": [n % 2 for n in range(count)],
+        "split": [int(n >= count - 3) for n in range(count)],
+    }
+
+
+def write(path, form, table):
+    """Write a table as csv, parquet or hub, and return its path."""
+    if form == "csv":
+        pyarrow.csv.write_csv(pyarrow.table(table), path)
+    elif form == "parquet":
+        pyarrow.parquet.write_table(pyarrow.table(table), path, row_group_size=5)
+    else:
+        datasets.Dataset.from_dict(table).save_to_disk(str(path))
+    return path
+
+
+def opened(folder, form, table, **settings):
+    """Write a table and load it."""
+    return load(f"by_user_{form}", path=str(write(folder / f"data.{form}", form, table)), **settings)
+
+
 def own_csv(path):
     """Write a table of one's own as CSV."""
-    columns = table()
-    rows = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
-    path.write_text("\n".join([",".join(columns), *rows]) + "\n")
-    return path
+    return write(path, "csv", table())
 
 
 def own_parquet(path, **changed):
     """Write a table of one's own as parquet, with a column of texts and one of pictures."""
     more = {"said": [LINE] * len(USERS) * ROWS, "picture": [png()] * len(USERS) * ROWS} | changed
-    pyarrow.parquet.write_table(pyarrow.table(table() | more), path)
-    return path
+    return write(path, "parquet", table() | more)
 
 
-def own_hub(folder, **changed):
+def own_hub(folder):
     """Write a table of one's own as `save_to_disk` does."""
-    datasets.Dataset.from_dict(table() | changed).save_to_disk(str(folder))
-    return folder
+    return write(folder, "hub", table())
 
 
 def pictures(folder):

@@ -77,15 +77,12 @@ def read_arrays(path: Path, required: Sequence[str]) -> Mapping[str, np.ndarray]
         if path.is_dir():
             files = sorted(path.glob("*.npy"))
             arrays = {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}
-        elif not path.is_file():
-            raise DataError(f"The data file {path} does not exist; path must name an .npz file.")
-        elif not zipfile.is_zipfile(path):
-            raise DataError(f"{path} is no .npz file; it must be one, with {', '.join(REQUIRED)}.")
-        else:
+        elif zipfile.is_zipfile(path):
             with path.open("rb") as file, np.load(file) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-    if foreign := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
-        raise DataError(f"{path} holds {foreign[0]}, which is no array; an .npz file holds arrays alone.")
+                arrays = {name: array for name, array in archive.items() if isinstance(array, np.ndarray)}
+        else:
+            problem = "is no .npz file" if path.exists() else "does not exist"
+            raise DataError(f"{path} {problem}; path must name an .npz file with {', '.join(REQUIRED)}.")
     if absent := [name for name in required if name not in arrays]:
         held = ", ".join(arrays) or "nothing"
         raise DataError(
@@ -174,13 +171,6 @@ def load_partitioned(
     )
 
 
-def _partitioner(name: str) -> tuple[Any, list[str]]:
-    """Return (the class of flwr-datasets' partitioners with this name, here or there, its arguments)."""
-    kind = PARTITIONERS.get(name, name)
-    maker = getattr(need("flwr_datasets.partitioner", f"partitioner={name}"), kind)
-    return maker, [*inspect.signature(maker.__init__).parameters][1:]
-
-
 def deal(
     name: str,
     clients: int,
@@ -197,29 +187,25 @@ def deal(
     Rows that a partitioner leaves out are counted in a warning. Raises `SettingError` for settings with which the rows
     cannot be dealt.
     """
-    kind = PARTITIONERS.get(name, name)
-    (maker, takes), order = _partitioner(name), np.arange(len(labels))
-    if kind == OF_USERS and users is None:
+    maker, takes = _partitioner(name)
+    by = "user" if PARTITIONERS.get(name, name) == OF_USERS else "label"
+    order = np.arange(len(labels))
+    if by == "user" and users is None:
         raise SettingError(f"partitioner={name} groups users, but the data have no array user; add it.")
     if ours := next((key for key in settings if key in OURS), None):
         instead = f"set {OURS[ours]} instead" if OURS[ours] else "it is chosen here"
         raise SettingError(f"partitioner_settings holds {ours}; leave it out: {instead}.")
-    if "seed" not in takes and kind != OF_USERS:
+    if "seed" not in takes and by != "user":
         order = np.random.default_rng(seed).permutation(len(labels))
     table = {"label": labels[order].astype(np.int64), "row": order}
     if users is not None:
         table["user"] = users[order]
-    held = need("datasets", "Partitioning").Dataset.from_dict(table)
-    by = "user" if kind == OF_USERS else "label"
-    given = {**DEFAULTS, **usual} | {
-        "num_partitions": clients,
-        "partition_by": by,
-        "seed": seed,
-        "shuffle": False,
-    }
-    given = {key: value for key, value in given.items() if key in takes} | dict(settings)
+    ours_given = {"num_partitions": clients, "partition_by": by, "seed": seed, "shuffle": False}
+    given = {key: value for key, value in {**DEFAULTS, **usual, **ours_given}.items() if key in takes}
+    given |= settings
     if "distribution_array" in given:
         given["distribution_array"] = np.array(given["distribution_array"])
+    held = need("datasets", "Partitioning").Dataset.from_dict(table)
     try:
         with warnings.catch_warnings():
             # datasets 4.8 sorts with an option that pyarrow 25 deprecates; rows left out are counted below
@@ -228,22 +214,17 @@ def deal(
             dealer.dataset = held
             parts = [dealer.load_partition(number)["row"] for number in range(dealer.num_partitions)]
     except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, AssertionError) as error:
-        said = " ".join(str(error).split())
-        if isinstance(error, ZeroDivisionError):
-            said = "a part would have no example; give numbers of at least 1, and fewer or larger parts."
-        shown = (
-            ", ".join(f"{key}={value}" for key, value in given.items() if key not in OURS) or "no settings"
-        )
+        shown = ", ".join(f"{key}={value}" for key, value in given.items() if key not in OURS)
         raise SettingError(
-            f"partitioner={name} cannot deal {len(held)} examples to {clients} clients with {shown}: {said}"
+            f"partitioner={name} cannot deal {len(held)} examples to {clients} clients with {shown or 'no settings'}: "
+            f"{' '.join(str(error).split())}"
         ) from error
     if len(parts) != clients:
         raise SettingError(
             f"partitioner={name} deals to {len(parts)} clients, but clients is {clients}; set clients to "
             f"{len(parts)}, or change partitioner_settings."
         )
-    parts = [np.sort(np.array(part, dtype=np.int64)) for part in parts if len(part)]
-    dealt = np.concatenate(parts) if parts else order[:0]
+    dealt = np.concatenate([np.array(part, dtype=np.int64) for part in parts])
     if len(np.unique(dealt)) < len(dealt) or not len(dealt):
         raise SettingError(
             f"partitioner={name} deals {len(dealt)} rows, some of them twice or none at all; every row must go to "
@@ -251,4 +232,11 @@ def deal(
         )
     if left := len(labels) - len(dealt):
         log.warning("partitioner %s leaves %d of %d training examples to no client", name, left, len(labels))
-    return parts
+    return [np.sort(np.array(part, dtype=np.int64)) for part in parts if len(part)]
+
+
+def _partitioner(name: str) -> tuple[Any, list[str]]:
+    """Return (the class of flwr-datasets' partitioners with this name, here or there, its arguments)."""
+    kind = PARTITIONERS.get(name, name)
+    maker = getattr(need("flwr_datasets.partitioner", f"partitioner={name}"), kind)
+    return maker, [*inspect.signature(maker.__init__).parameters][1:]

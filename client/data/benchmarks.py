@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from client.data.clients import ArrayClients
-from client.data.conversion import FLOATS, INTEGERS, Benchmark, Made, Split, numbers
+from client.data.conversion import Benchmark, Made, Split, numbers
 from client.data.dataset import (
     CLASSIFICATION,
     IGNORED_TARGET,
@@ -32,7 +32,6 @@ from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
 
 # Federated EMNIST.
-
 CLASSES = 62
 DIGITS = 10
 SHAPE = (28, 28)
@@ -51,9 +50,8 @@ def load_femnist(
 ) -> Dataset:
     """Return Federated EMNIST; inputs float32 [n, 28, 28] with ink = 1 and paper = 0, 62 classes.
 
-    `only_digits` are the 10 classes 0 to 9: TFF's own splits of them, of LEAF's and the hub's files the examples with
-    such a label, or with one of no class, whose client fails when it is read. The files have white = 1 (the hub's 255), so
-    that pixels are subtracted from it; with `as_published` they are left so, as TFF and LEAF train on them.
+    `only_digits` are the classes 0 to 9: TFF's own splits of them, of LEAF's and the hub's files the examples with such a
+    label, or with one of no class, whose client fails. The files have white = 1; `as_published` leaves it so.
     """
     held = FEMNIST.held(path)
     by_label = only_digits and held.form != "tff"
@@ -73,7 +71,7 @@ def load_femnist(
 
 
 def _picture(columns: Mapping[str, Any]) -> Made:
-    """Return a picture [28, 28] as it is stored, and its label: of TFF pixels and label, of LEAF x and y.
+    """Return a picture [28, 28] as it is stored, and its label: TFF's pixels and label, LEAF's x and y.
 
     Those are float32 with white = 1; of the hub's image and character uint8 with white = 255.
     """
@@ -81,19 +79,20 @@ def _picture(columns: Mapping[str, Any]) -> Made:
         image, label = columns["image"], columns["character"]
         mode, pixels = pixels_of(image.get("bytes") if isinstance(image, Mapping) else None, "A picture")
         if mode != "L" or pixels.shape != SHAPE:
-            size = f"{pixels.shape[1]} x {pixels.shape[0]}"
-            raise DataError(f"A picture is {mode} {size}; it must be 8-bit grey (L), 28 x 28.")
+            raise DataError(
+                f"A picture is {mode} {list(pixels.shape)}; it must be 8-bit grey (L), {list(SHAPE)}."
+            )
     else:
-        x, label = (columns[name] for name in (("pixels", "label") if "pixels" in columns else ("x", "y")))
-        pixels = numbers(x, FLOATS + INTEGERS, SHAPE)
+        x, label = columns.values()
+        pixels = numbers(x, "fiu", SHAPE)
         if not ((pixels >= 0) & (pixels <= 1)).all():
             raise DataError("A stored example holds pixels that are not 0 (black) to 1 (white).")
         pixels = pixels.astype(np.float32)
-    return pixels, numbers(label, INTEGERS).astype(np.int64)
+    return pixels, numbers(label, "iu").astype(np.int64)
 
 
 def _ink(x: np.ndarray) -> np.ndarray:
-    """Return pixels with white = 1, or 255 of uint8, as float32 with ink = 1."""
+    """Return pixels with white = 1 as float32 with ink = 1."""
     return 1 - as_float32(x)
 
 
@@ -133,7 +132,6 @@ FEMNIST = Benchmark(
 )
 
 # Shakespeare.
-
 LENGTH = 80
 CHARACTERS = Vocabulary(tuple(LEAF_CHARACTERS))
 
@@ -154,7 +152,6 @@ def load_shakespeare(
         if test is not None:
             test = _cut(test, as_published)
             rows = test.order
-    said = "the files must hold the English plays."
     return SHAKESPEARE.dataset(
         train,
         test,
@@ -164,24 +161,22 @@ def load_shakespeare(
         classes=CHARACTERS.size,
         task=NEXT_TOKEN,
         uncounted=() if as_published else UNCOUNTED,
-        note=lambda y: note_unknown(y, "the benchmark's 86 characters", said),
+        note=lambda y: note_unknown(
+            y, "the benchmark's 86 characters", "the files must hold the English plays."
+        ),
     )
 
 
 def _line(columns: Mapping[str, Any]) -> Made:
-    """Return one of TFF's snippets as it is, or of LEAF and the hub tokens int8 [80], in which all of them fit.
-
-    LEAF scores 80 characters and the next one, which is the only target.
-    """
+    """Return one of TFF's snippets, or LEAF's and the hub's tokens int8 [80], of which the next one is the only target."""
     if "snippets" in columns:
         return _text(columns["snippets"])
     context, character = columns["x"], columns["y"]
     if not isinstance(context, str) or not isinstance(character, str):
         raise DataError("Its x or y is no text; both must be.")
     if len(context) != LENGTH or len(character) != 1:
-        raise DataError(
-            f"It has {len(context)} and {len(character)} characters as x and y; there must be {LENGTH} and 1."
-        )
+        sizes = f"{len(context)} and {len(character)}"
+        raise DataError(f"It has {sizes} characters as x and y; there must be {LENGTH} and 1.")
     y = np.full(LENGTH, IGNORED_TARGET, np.int8)
     y[-1] = CHARACTERS.encode(character)[0]
     return CHARACTERS.encode(context).astype(np.int8), y
@@ -197,7 +192,7 @@ def _text(value: Any) -> Made:
 
 
 def _encoded(split: Split, rows: np.ndarray, numbers_of: Any) -> list[np.ndarray]:
-    """Return the token numbers of the texts `rows`, by a function of their bytes; one that cannot be read is `UNREADABLE`."""
+    """Return the token numbers of the texts `rows`, a function of their bytes; `UNREADABLE` for one that cannot be read."""
     unreadable = np.array([UNREADABLE], dtype=np.int32)
     return [unreadable if split.y[row] == UNREADABLE else numbers_of(split.x[row]) for row in rows.tolist()]
 
@@ -229,7 +224,6 @@ SHAKESPEARE = Benchmark(
 )
 
 # Stack Overflow.
-
 TEST, VALIDATION, HELD_OUT = TEST_SPLITS
 FOR_VALIDATION = 10_000
 """Sentences of the test split on which settings are chosen, and which are not reported on (Kairouz et al. 2021)."""
@@ -275,9 +269,8 @@ def load_stackoverflow(
         rows = tested.shuffled()[slice(*_place(tested, test, max_test_examples))]
 
     def encoded(split: Split) -> Split:
-        shape = len(split.y), length
-        inputs, targets = (cast(np.ndarray, Sentences(split, known, asks, shape)) for asks in (False, True))
-        return replace(split, x=inputs, y=targets)
+        x, y = (Sentences(split, known, asks, (len(split.y), length)) for asks in (False, True))
+        return replace(split, x=x, y=cast(np.ndarray, y))
 
     return STACKOVERFLOW.dataset(
         encoded(training),
@@ -301,8 +294,7 @@ def _place(tested: Split, test: str, most: int) -> tuple[int, int]:
     begins, ends = {TEST: (border, held), VALIDATION: (0, border), HELD_OUT: (0, held)}[test]
     if begins == ends:
         raise DataError(
-            f"The test split of stackoverflow holds {held} sentence, too few to split them; set test={TEST}, or path to a file "
-            "with more."
+            f"The test split of stackoverflow holds {held} sentence, too few to split; set test={TEST}, or path to a larger file."
         )
     return begins, min(ends, begins + most)
 

@@ -20,13 +20,12 @@ import numpy as np
 from client.data.clients import ArrayClients, stored_examples
 from client.data.dataset import Dataset, Public, as_float32, describe_unit, shared_users
 from client.data.own import SPLIT_SEED, fifth_of_each
-from client.data.reading import Unreadable, reading, user_names
+from client.data.reading import reading, user_names, warn_unreadable
 from client.data.rows import pieces
 from client.data.sources import Files, Raw, Source, source_at
 from fedmf.errors import DataError
 
 ABOUT = "about.json"
-FLOATS, INTEGERS = "f", "iu"  # numpy's letters
 SMALL = 1 << 26
 """Bytes of files up to which they are converted at every start; larger ones are imported first."""
 AT_ONCE = 1000
@@ -130,8 +129,8 @@ class Held:
 class Benchmark:
     """A benchmark by its `name`, its `files`, whose examples a client has, and what it makes of columns of the files.
 
-    `convert(columns)` raises `DataError` for an example that cannot be read; `blank[form]`, of each form of the files that
-    there is, takes its place, with the label `UNREADABLE`.
+    `convert(columns)` raises `DataError` for an example that cannot be read; `blank[form]`, with the label `UNREADABLE`, takes
+    its place.
     """
 
     name: str
@@ -157,18 +156,17 @@ class Benchmark:
         uncounted: tuple[int, ...] = (),
         note: Callable[[np.ndarray], str] | None = None,
     ) -> Dataset:
-        """Return the data set of training users, and of the test examples with the numbers `rows`.
+        """Return the data set of training users, and of the test examples `rows`, which `convert` turns into a model's inputs.
 
-        `convert` turns stored inputs into what a model takes. Users whom both splits share are counted, and `note` is of the
-        test targets.
+        Users whom both splits share are counted; `note` describes the test targets.
         """
-        notes, shared = tuple[str, ...](), tuple[str, ...]()
         if test is None:
+            notes: tuple[str, ...] = ()
             examples = Public.of({"shape": input_shape, "classes": classes, "task": task}).none()
         else:
             examples = stored_examples(test.x, test.y, rows, convert)
-            shared = shared_users(train.names, test.names)
-            notes = () if note is None else (note(examples.y),)
+            uncovered += shared_users(train.names, test.names)
+            notes = (note(examples.y),) if note else ()
         return Dataset(
             name=self.name,
             clients=clients(train.x, train.y, train.order, train.bounds, convert),
@@ -179,17 +177,14 @@ class Benchmark:
             licence=self.licence,
             source=self.source,
             unit=describe_unit(self.person),
-            uncovered=(*uncovered, *shared),
+            uncovered=uncovered,
             uncounted=uncounted,
             person=self.person,
             notes=notes,
         )
 
     def held(self, path: str | None) -> Held:
-        """Return what is at `path`: a folder that was imported, or published files small enough to be converted at every start.
-
-        Raises `DataError` with the files to put where.
-        """
+        """Return the imported folder, or the published files, at `path`. Raises `DataError` with the files to put where."""
         files = ", ".join(
             file for split, (_, file) in self.files.splits.items() if not split.startswith("digits_")
         )
@@ -244,17 +239,23 @@ class Benchmark:
         An example of a training user that cannot be read stays, with the label `UNREADABLE`; one of a test split is a
         `DataError`. `advance` is given the number of examples that were read.
         """
-        # The hub has one split: a fifth of it is the test set, which is checked as such.
-        unreadable = Unreadable(source.where, is_public="test" in split or split == "heldout")
-        rows, places, arrays = source.read(split), dict[str, int](), dict[str, np.ndarray]()
-        while part := self._part(islice(rows, AT_ONCE if folder else None), source.form, places, unreadable):
+        rows, places, noted, arrays = (
+            source.read(split),
+            dict[str, int](),
+            list[str](),
+            dict[str, np.ndarray](),
+        )
+        while part := self._part(islice(rows, AT_ONCE if folder else None), source, places, noted):
+            # The hub has one split: a fifth of it is the test set, which is checked as such.
+            if noted and ("test" in split or split == "heldout"):
+                raise DataError(noted[0])
             arrays = part
             if folder:
                 for name, array in part.items():
                     with (folder / name).open("ab") as file:
                         file.write(array.tobytes())
             advance(len(part["y"]))
-        unreadable.warn()
+        warn_unreadable(source.where, noted)
         if not arrays:
             raise DataError(f"{source.where} holds no examples in its split {split}; it must hold some.")
         if folder:
@@ -270,9 +271,9 @@ class Benchmark:
         return arrays
 
     def _part(
-        self, rows: Iterable[Raw], form: str, places: dict[str, int], unreadable: Unreadable
+        self, rows: Iterable[Raw], source: Source, places: dict[str, int], noted: list[str]
     ) -> dict[str, np.ndarray]:
-        """Return the inputs, labels and users of some examples, if there are any; users by their `places` among the names."""
+        """Return the inputs, labels and users, by their `places` among the names, of some examples; `noted`: what is unreadable."""
         users, made = [], []
         for raw in rows:
             users.append(raw.user)
@@ -281,11 +282,11 @@ class Benchmark:
                     raise DataError(raw.wrong)
                 made.append(self.convert(raw.columns))
             except DataError as error:
-                unreadable.note(f"{raw.where}, user {raw.user!r}: {error}")
-                made.append(self.blank[form])
+                noted.append(f"{raw.where}, user {raw.user!r}: {error}")
+                made.append(self.blank[source.form])
         if not made:
             return {}
-        names = user_names(unreadable.where, users).tolist()
+        names = user_names(source.where, users).tolist()
         x, y = zip(*made, strict=True)
         user = [places.setdefault(name, len(places)) for name in names]
         arrays = {"y": np.array(y), "user": np.array(user, np.int32)}

@@ -18,7 +18,8 @@ from client.data.dataset import (
     shared_users,
 )
 from client.data.rows import Rows
-from fedmf.checks import check_at_least
+from client.settings import LEVELS
+from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError, SettingError
 
 LICENCE = "the file's own"
@@ -202,6 +203,7 @@ class OwnSettings:
                 raise SettingError(f"{key} is {given!r}; it must be a list of names, such as ['one', 'two'].")
         if len(self.delimiter) != 1:
             raise SettingError(f"delimiter is {self.delimiter!r}; it must be one character.")
+        check_choice("level", self.text_level, LEVELS)
         inputs = [name for name in ("features", "text", "image") if getattr(self, name) is not None]
         if len(inputs) > 1:
             raise SettingError(f"{' and '.join(inputs)} are given; an input is one of them.")
@@ -210,6 +212,11 @@ class OwnSettings:
                 raise SettingError(
                     f"features holds {name!r}, which is the column of {role}; a column is either an input or that."
                 )
+
+    @property
+    def text_level(self) -> str:
+        """Whether texts are split into words or characters."""
+        return LEVELS[0] if self.level is None else self.level
 
     def refuse(self, why: str, *names: str) -> None:
         """Raise `SettingError` for one of the settings `names` that is given and would be ignored."""

@@ -15,9 +15,8 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from lzma import LZMAError
 from pathlib import Path
@@ -114,17 +113,14 @@ def read_json(text: str, where: Path | str) -> Any:
     number of thousands of digits is infinite, and what is deeper than `DEEPEST` lists and objects, in a text that cannot
     be read otherwise, is null.
     """
-    parse = partial(json.loads, parse_int=_integer)
+    parse = partial(
+        json.loads, parse_int=lambda digits: (int if len(digits) <= _MOST_DIGITS else float)(digits)
+    )
     with reading(where, "JSON"):
         try:
             return parse(text)
         except RecursionError:
             return parse(_shallow(text))
-
-
-def _integer(text: str) -> int | float:
-    """Return a whole number, or an infinite float for one that Python refuses to read."""
-    return int(text) if len(text) <= _MOST_DIGITS else float(text)
 
 
 def _shallow(text: str) -> str:
@@ -169,28 +165,13 @@ def user_names(where: Path | str, names: Iterable[Any]) -> np.ndarray:
     return np.array(texts)
 
 
-@dataclass
-class Unreadable:
-    """What of the examples in `where` could not be read: raised at once for public ones, said on stderr for others.
+def warn_unreadable(where: Path | str, noted: Sequence[str]) -> None:
+    """Log which training examples in `where` cannot be read, if any: the first of what was `noted`, and how much there is.
 
-    An example of a training user that cannot be read stays in the data set, marked, so that its client fails when it is
-    read: see `client.data.clients.limited`.
+    Such an example stays in the data set, marked, so that its client fails when it is read: see `client.data.clients.limited`.
     """
-
-    where: Path | str
-    is_public: bool
-    noted: list[str] = field(default_factory=list)
-
-    def note(self, sentence: str) -> None:
-        """Take note of one example or user. Raises `DataError` where examples are public."""
-        if self.is_public:
-            raise DataError(sentence)
-        self.noted.append(sentence)
-
-    def warn(self) -> None:
-        """Log what was noted: the first of it, and how much there is."""
-        if self.noted:
-            log.warning(
-                "%s holds examples that cannot be read (%d noted); a client with one takes part with zero updates. "
-                "The first: %s", self.where, len(self.noted), self.noted[0],
-            )  # fmt: skip
+    if noted:
+        log.warning(
+            "%s holds examples that cannot be read (%d noted); a client with one takes part with zero updates. "
+            "The first: %s", where, len(noted), noted[0],
+        )  # fmt: skip

@@ -115,8 +115,8 @@ class Pictures(Rows):
             name, picture = self.decoded(row)
             if picture.shape != shape:
                 raise DataError(
-                    f"{name} is {_size(picture.shape)}, but a picture of this data set is {_size(shape)}; all must have one "
-                    "size and be all grey or all RGB."
+                    f"{name} has the shape {list(picture.shape)}, but a picture of this data set has {list(shape)}; all must "
+                    "have one size and be all grey or all RGB."
                 )
             x[place] = picture
         return x
@@ -152,8 +152,3 @@ def pixels_of(content: object, name: str) -> tuple[str, np.ndarray]:
                 return opened.mode, np.asarray(opened)
         except library.UnidentifiedImageError as error:  # which would name a buffer
             raise DataError(f"{name} is no picture of a known format; it must be PNG or JPEG.") from error
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    """Return a picture's shape in words."""
-    return f"{shape[1]} x {shape[0]} {'grey' if len(shape) == 2 else 'RGB'}"

@@ -85,15 +85,11 @@ class Source:
     read: Callable[[str], Iterator[Raw]]
 
 
-def hdf5(folder: Path, files: Files) -> Source:
-    """Return TFF's HDF5 files: /examples/USER/COLUMN with the examples of a user along the first axis."""
-    paths = {split: folder / file for split, (_, file) in files.splits.items()}
-    held = [split for split, path in paths.items() if path.is_file()]
-    return Source("tff", folder, [paths[split] for split in held], held, partial(_read_hdf5, paths, files))
-
-
 def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[Raw]:
-    """Yield the examples user by user. A user without one of the columns is one example that cannot be read."""
+    """Yield the examples of TFF's HDF5 files user by user: /examples/USER/COLUMN, examples along the first axis.
+
+    A user without one of the columns is one example that cannot be read.
+    """
     path = paths[split]
     if not path.is_file():
         held = ", ".join(sorted(file.name for file in path.parent.glob("*.h5"))) or "no HDF5 file"
@@ -116,19 +112,13 @@ def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[
                 yield Raw(user, path, wrong=f"it must hold {', '.join(files.fields)} of one length.")
 
 
-def sqlite(path: Path, files: Files) -> Source:
-    """Return TFF's sqlite file: table client_metadata, and examples as serialised tf.train.Example, one to a row."""
-    splits = [split for split, (name, _) in files.splits.items() if name in _sqlite_splits(path)]
-    return Source("tff", path, [path], splits, partial(_read_sqlite, path, files))
-
-
 def _sqlite_splits(path: Path) -> list[str]:
     """Return the names of the splits in a sqlite file, none for a file that cannot be read."""
     try:
         with closing(_connection(path)) as file:
             rows = file.execute("SELECT DISTINCT split_name FROM client_metadata ORDER BY 1")
             return [str(name) for (name,) in rows]
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):  # the latter for a damaged schema, which sqlite would quote
         return []
 
 
@@ -137,8 +127,9 @@ def _connection(path: Path) -> sqlite3.Connection:
 
 
 def _read_sqlite(path: Path, files: Files, split: str) -> Iterator[Raw]:
-    """Yield the examples in the order of the file, of the clients that client_metadata names; all of each, as TFF takes them.
+    """Yield the examples in the order of TFF's sqlite file: serialised tf.train.Example, one to a row of the table examples.
 
+    They are of the clients that client_metadata names; all of each, as TFF takes them.
     A training client whose examples are counted but are not there is one example that cannot be read.
     """
     name = files.splits[split][0]
@@ -197,14 +188,8 @@ def parsed(user: str, path: Path, message: Any, names: Sequence[str]) -> Raw:
     return Raw(user, path, columns)
 
 
-def leaf(folder: Path) -> Source:
-    """Return LEAF's folder of JSON files: {"users", "num_samples", "user_data": {user: {"x", "y"}}}."""
-    paths = {split: sorted((folder / split).glob("*.json")) for split in ("train", "test")}
-    return Source("leaf", folder, paths["train"] + paths["test"], list(paths), partial(_read_leaf, paths))
-
-
 def _read_leaf(paths: Mapping[str, Sequence[Path]], split: str) -> Iterator[Raw]:
-    """Yield the examples user by user, one file in memory at a time.
+    """Yield the examples of LEAF's JSON files user by user: {"users", "num_samples", "user_data": {user: {"x", "y"}}}.
 
     A training user without examples, or without lists of as many inputs as labels, is one example that cannot be read: the
     names alone decide who the clients are.
@@ -225,13 +210,6 @@ def _read_leaf(paths: Mapping[str, Sequence[Path]], split: str) -> Iterator[Raw]
                 yield from (Raw(user, file, {"x": one, "y": label}) for one, label in zip(x, y, strict=True))
 
 
-def hub(path: Path, files: Files) -> Source:
-    """Return the files of a data set of the hub that are on this machine, parquet or CSV, also below a folder data/."""
-    patterns = ("*.parquet", "data/*.parquet", "*.csv") if files.hub else ()
-    paths = [path] if path.is_file() else sorted(file for pattern in patterns for file in path.glob(pattern))
-    return Source("hub", path, paths, ["all"], lambda split: _read_hub(paths, files))
-
-
 def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
     """Yield the rows of all files."""
     for file in paths:
@@ -247,14 +225,35 @@ def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
             yield from (Raw(row[files.hub_columns[0]], file, row) for row in rows)
 
 
+def sqlite(path: Path, files: Files) -> Source:
+    """Return TFF's sqlite file."""
+    held = _sqlite_splits(path)
+    splits = [split for split, (name, _) in files.splits.items() if name in held]
+    return Source("tff", path, [path], splits, partial(_read_sqlite, path, files))
+
+
 def source_at(path: Path, files: Files) -> Source:
     """Return the files of a benchmark at `path`, which exists.
 
-    Raises `DataError` for a folder that holds them in two forms: which are meant must be said.
+    The hub's may be in a folder data/. Raises `DataError` for a folder that holds files in two forms: which are meant must
+    be said.
     """
-    if path.is_file():
-        return (hub if path.suffix in (".parquet", ".csv") else sqlite)(path, files)
-    forms = {"HDF5 files": hdf5(path, files), "LEAF's files": leaf(path), "the hub's files": hub(path, files)}
+    if path.is_file() and path.suffix not in (".parquet", ".csv"):
+        return sqlite(path, files)
+    patterns = ("*.parquet", "data/*.parquet", "*.csv") if files.hub else ()
+    tables = [path] if path.is_file() else sorted(file for pattern in patterns for file in path.glob(pattern))
+    hdf5 = {split: path / file for split, (_, file) in files.splits.items()}
+    held = [split for split, file in hdf5.items() if file.is_file()]
+    leaf = {split: sorted((path / split).glob("*.json")) for split in ("train", "test")}
+    forms = {
+        "HDF5 files": Source(
+            "tff", path, [hdf5[split] for split in held], held, partial(_read_hdf5, hdf5, files)
+        ),
+        "LEAF's files": Source(
+            "leaf", path, leaf["train"] + leaf["test"], [*leaf], partial(_read_leaf, leaf)
+        ),
+        "the hub's files": Source("hub", path, tables, ["all"], lambda split: _read_hub(tables, files)),
+    }
     if (path / files.sqlite).is_file():
         forms[files.sqlite] = sqlite(path / files.sqlite, files)
     found = {name: source for name, source in forms.items() if source.paths}

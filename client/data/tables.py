@@ -33,7 +33,7 @@ from client.data.table_files import (
     Table,
     kind_of,
 )
-from client.data.text import Tokens, from_texts, split_text, text_level
+from client.data.text import from_texts, split_text
 from fedmf.errors import DataError, SettingError
 
 LEARNT_NAMES = (
@@ -62,7 +62,7 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
     rows = owned(table.path, users, names, test_rows(table, settings.split), "{} in the split column", public)
     if settings.text is not None:
         settings.refuse("text is given", "classes", "labels")
-        return from_texts(name, rows, _tokens(table, settings.text, text_level(settings)), settings)
+        return from_texts(name, rows, _tokens(table, settings.text, settings.text_level), settings)
     settings.refuse("text is not given", *TEXT_SETTINGS)
     y, classes, labels, learnt = read_labels(table, label, rows, settings)
     x = _inputs(table, columns, settings, rows)
@@ -151,7 +151,8 @@ def read_labels(
         number_of = {value: value for value in values if 0 <= value < known}
     else:
         if whole:
-            values = [_named(value, declared) for value in values]
+            names = dict(enumerate(declared)) if declared else {value: str(value) for value in values}
+            values = [names.get(value) for value in values]
         if not labels:
             used = np.unique(places if learnt else places[rows.test])
             labels = [values[place] for place in used if place >= 0]
@@ -169,13 +170,6 @@ def read_labels(
     lacking = f"{where} holds in {{}}, what labels=[{', '.join(labels)}] lacks"
     rows.check(y == UNREADABLE, lacking, "add it there, or correct the row")
     return y, known, labels, learnt
-
-
-def _named(number: int, declared: Sequence[str]) -> str | None:
-    """Return the name of a class number: that which a schema has `declared`, if it has any."""
-    if not declared:
-        return str(number)
-    return declared[number] if 0 <= number < len(declared) else None
 
 
 def _inputs(table: Table, columns: Columns, settings: OwnSettings, rows: Owned) -> np.ndarray | Rows:
@@ -261,18 +255,13 @@ class Lists(Rows):
         return made
 
 
-def _tokens(table: Table, name: str, level: str) -> Tokens:
-    """Return what returns the tokens of one row of a column of texts or lists of tokens, None for an empty cell."""
+def _tokens(table: Table, name: str, level: str) -> list[Sequence[str] | None]:
+    """Return the tokens of each row of a column of texts or lists of tokens, None for an empty cell."""
     right = "; it must hold texts, or lists of tokens"
     column = table.column(name, "text", (TEXT, LIST), right)
     if kind_of(column.type) == LIST and kind_of(column.type.value_type) != TEXT:
         raise DataError(f"{table.about(name)} is {column.type}{right}.")
-
-    def tokens(row: int) -> Sequence[str] | None:
-        value = value_of(column[row])
-        return None if value is None else split_text(value, level)
-
-    return tokens
+    return [None if value is None else split_text(value, level) for value in map(value_of, column)]
 
 
 def value_of(cell: Any) -> Any:

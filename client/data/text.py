@@ -7,7 +7,7 @@ an accuracy that counts neither padding, nor out-of-vocabulary tokens, nor end m
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
@@ -18,10 +18,10 @@ import numpy as np
 
 from client.data.dataset import IGNORED_TARGET, NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens
 from client.data.own import Owned, OwnSettings, owned
-from client.data.reading import Unreadable, open_text, read_json, reading, user_names
+from client.data.reading import open_text, read_json, reading, user_names, warn_unreadable
 from client.data.rows import pieces
 from client.settings import LEVELS
-from fedmf.checks import check_at_least, check_choice
+from fedmf.checks import check_at_least
 from fedmf.errors import DataError
 
 WORDS, ALPHABET = LEVELS
@@ -194,9 +194,6 @@ def windows(
     return np.where(is_short, PAD, x), y, np.repeat(np.arange(len(sentences)), counts)
 
 
-Tokens = Callable[[int], Sequence[str] | None]
-"""The tokens of the text in a row; None: unreadable."""
-
 LEARNT = (
     "The vocabulary was built from the training users: an uncovered release. "
     "Give a public file as vocabulary."
@@ -205,8 +202,10 @@ OTHER_WORDS = "set vocabulary to a public file of words of this language, the mo
 OTHER_CHARACTERS = "set vocabulary to a public file with one character of these texts on each line."
 
 
-def from_texts(name: str, rows: Owned, tokens: Tokens, settings: OwnSettings) -> Dataset:
-    """Return the data set `name` of texts, one in each of the `rows`.
+def from_texts(
+    name: str, rows: Owned, sentences: Sequence[Sequence[str] | None], settings: OwnSettings
+) -> Dataset:
+    """Return the data set `name` of texts, one in each of the `rows`, as their tokens; None: one that cannot be read.
 
     A training text that cannot be read becomes the token `UNREADABLE`; such a test text is a `DataError`. `level` is words
     (the default; windows of 20 tokens) or characters (of 80); `length` sets another window. Inputs are int64 [n, length].
@@ -215,17 +214,16 @@ def from_texts(name: str, rows: Owned, tokens: Tokens, settings: OwnSettings) ->
     in the TRAINING texts, and the data set says that this is an uncovered release; characters are printable ASCII. `notes`
     says how much of the test texts is unknown.
     """
-    level, vocabulary, is_public = text_level(settings), settings.vocabulary, rows.public is None
-    used = np.arange(len(rows.test)) if is_public else np.flatnonzero(~rows.test)
-    sentences = [tokens(row) for row in used.tolist()]
-    missing = np.zeros(len(rows.test), bool)
-    missing[used] = [sentence is None for sentence in sentences]
+    level, vocabulary, is_public = settings.text_level, settings.vocabulary, rows.public is None
+    missing = np.array([sentence is None for sentence in sentences], dtype=bool)
     rows.check(missing, f"{rows.path} holds no text in {{}}", "every test row must hold one")
-    trained = [text for text, is_test in zip(sentences, rows.test[used], strict=True) if text and not is_test]
+    trained = [text for text, is_test in zip(sentences, rows.test, strict=True) if text and not is_test]
     known, source, is_learnt = choose_vocabulary(vocabulary, level, trained, settings.vocabulary_size)
     length = (20 if level == WORDS else 80) if settings.length is None else settings.length
     unreadable = np.array([UNREADABLE], dtype=np.int32)
-    x, y, place = windows([unreadable if text is None else known.encode(text) for text in sentences], length)
+    used = np.arange(len(rows.test)) if is_public else np.flatnonzero(~rows.test)
+    texts = [sentences[row] for row in used.tolist()]
+    x, y, place = windows([unreadable if text is None else known.encode(text) for text in texts], length)
     if rows.public is not None and not is_learnt and known.size != rows.public.classes:
         raise DataError(
             f"{source} and the special tokens are {known.size}, but this data set has {rows.public.classes} tokens; set "
@@ -235,7 +233,7 @@ def from_texts(name: str, rows: Owned, tokens: Tokens, settings: OwnSettings) ->
     if is_public:
         most = WORRYING if level == ALPHABET and vocabulary is None else 1.0
         advice = OTHER_WORDS if level == WORDS else OTHER_CHARACTERS
-        notes = (note_unknown(y[rows.test[used[place]]], source, advice, most=most),)
+        notes = (note_unknown(y[rows.test[place]], source, advice, most=most),)
     return rows.dataset(
         name,
         x,
@@ -248,13 +246,6 @@ def from_texts(name: str, rows: Owned, tokens: Tokens, settings: OwnSettings) ->
         uncounted=UNCOUNTED,
         notes=notes,
     )
-
-
-def text_level(settings: OwnSettings) -> str:
-    """Return whether texts are split into words or characters."""
-    level = WORDS if settings.level is None else settings.level
-    check_choice("level", level, LEVELS)
-    return level
 
 
 def choose_vocabulary(
@@ -281,27 +272,22 @@ def load_lines(name: str, path: Path, settings: OwnSettings, public: Public | No
     seed, is the test set. Words are compared in lower case, whether they come from `text`, `tokens` or `vocabulary`;
     characters are kept as they are. A line whose text is no text, which is one user's value, is logged.
     """
-    level = text_level(settings)
     with reading(path, "lines of UTF-8 text"), open_text(path) as file:
         lines = [(number, line) for number, line in enumerate(file, start=1) if line.strip()]
     if not lines:
         raise DataError(f"{path} is empty; it must hold one JSON object on each line.")
     records = [_record(path, number, line) for number, line in lines]
     names, users = np.unique(user_names(path, (record["user"] for record in records)), return_inverse=True)
-    sentences = [_tokens(record, level) for record in records]
-    unreadable = Unreadable(path, is_public=False)  # test lines among them are refused with the test set
-    for (number, _), sentence in zip(lines, sentences, strict=True):
-        if sentence is None:
-            unreadable.note(
-                f"text or tokens on line {number} of {path} must be a string, or a list of strings for tokens."
-            )
-    unreadable.warn()
+    sentences = [_tokens(record, settings.text_level) for record in records]
+    must = "must be a string, or a list of strings for tokens."
+    odd = [number for (number, _), sentence in zip(lines, sentences, strict=True) if sentence is None]
+    warn_unreadable(path, [f"text or tokens on line {number} of {path} {must}" for number in odd])
     splits = [record.get("split") for record in records]
     said = None if splits.count(None) == len(splits) else np.array(splits) == 1
     if said is not None and any(split not in (0, 1) for split in splits):
         raise DataError(f"split in {path} must be 0 (train) or 1 (test) on every line, or on none.")
     rows = owned(path, users, names.tolist(), said, "split = {}", public)
-    return from_texts(name, rows, sentences.__getitem__, settings)
+    return from_texts(name, rows, sentences, settings)
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import own_loaders
 from client.data import Dataset, Examples, load
 from client.data.bundled import read_digits, split_digits
-from client.data.clients import limited
 from client.data.identity import digest_clients
 from client.data.own import fifth_of_each
 from fedmf.errors import DataError, SettingError
@@ -103,12 +101,21 @@ def test_the_number_of_classes_comes_from_public_labels_only(tmp_path: Path) -> 
 
 
 def test_unknown_names_and_settings_that_do_not_apply_are_refused() -> None:
-    with pytest.raises(SettingError, match="digits, synthetic, by_user_npz"):
-        load("mnist")
-    with pytest.raises(SettingError, match="digits does not use it"):
-        load("digits", path="somewhere")
-    with pytest.raises(SettingError, match=r"^path is missing"):
-        load("by_user_npz")
+    for name, settings, sentence in (
+        ("mnist", {}, "digits, synthetic, by_user_npz"),
+        ("digits", {"path": "somewhere"}, "digits does not use it"),
+        ("by_user_npz", {}, r"^path is missing"),
+        ("own_loaders:load_cutting", {"max_examples_per_user": 3, "examples_per_client": 2}, "cuts its users itself; let it"),
+        ("digits", {"examples_per_client": 2}, r"^examples_per_client is 2, but the clients of dataset .* cannot be cut"),
+        ("own_loaders:load", {"examples_per_client": 2}, "cannot be cut"),
+        ("digits", {"max_examples_per_user": 0}, "^max_examples_per_user is 0; it must be a whole number of at least 1"),
+        ("own_loaders:load", {"max_test_examples": 0}, "^max_test_examples is 0"),
+        ("synthetic", {"clients": 10**9 + 1}, "at most 1,000,000,000"),
+        ("synthetic", {"features": 0}, r"^features is 0"),
+        ("synthetic", {"shift": -1.0}, r"^shift is -1"),
+    ):  # fmt: skip
+        with pytest.raises(SettingError, match=sentence):
+            load(name, **settings)  # type: ignore[arg-type]
 
 
 def test_clients_behave_like_a_sequence_and_examples_have_one_length() -> None:
@@ -154,37 +161,27 @@ def test_the_split_chooses_every_place_of_a_user_as_often() -> None:
     assert abs(neighbours - 0.04) < 5 * np.sqrt(0.04 / 200_000)
 
 
-def npz(path: Path, users: list[str]) -> Dataset:
-    held = [(user, row) for user in users for row in range(20)]
-    x = np.array([[row] for _, row in held], float)
-    return load("by_user_npz", path=save(path, x=x, y=np.zeros(len(x), int), user=[u for u, _ in held]))
+LINES: dict[str, tuple[str, Callable[[str, int], str], dict[str, Any]]] = {
+    "by_user_csv": ("user,x,label\n", lambda user, row: f"{user},{row},0", {}),
+    "by_user_text": (
+        "",
+        lambda user, row: json.dumps({"user": user, "text": chr(97 + row)}),
+        {"level": "characters", "length": 2},
+    ),
+    "shakespeare": ("character_id,x,y\n", lambda user, row: f"{user},{'x' * 80},{chr(97 + row)}", {}),
+}
 
 
-def csv(path: Path, users: list[str]) -> Dataset:
-    (path / "t.csv").write_text(
-        "user,x,label\n" + "".join(f"{u},{row},0\n" for u in users for row in range(20))
-    )
-    return load("by_user_csv", path=str(path / "t.csv"))
+@pytest.mark.parametrize("name", LINES)
+def test_what_a_user_trains_on_does_not_depend_on_who_else_is_in_the_file(tmp_path: Path, name: str) -> None:
+    head, line, settings = LINES[name]
+    path = tmp_path / ("data.csv" if head else "data.jsonl")
 
+    def clients(*users: str) -> Any:
+        path.write_text(head + "\n".join(line(user, row) for user in users for row in range(20)))
+        return load(name, path=str(path), **settings).clients[-2:]
 
-def jsonl(path: Path, users: list[str]) -> Dataset:
-    lines = [json.dumps({"user": user, "text": chr(97 + row)}) for user in users for row in range(20)]
-    (path / "t.jsonl").write_text("\n".join(lines))
-    return load("by_user_text", path=str(path / "t.jsonl"), level="characters", length=2)
-
-
-def hub(path: Path, users: list[str]) -> Dataset:
-    lines = [f"{user},{'x' * 80},{chr(97 + row)}" for user in users for row in range(20)]
-    (path / "shakespeare.csv").write_text("\n".join(["character_id,x,y", *lines]))
-    return load("shakespeare", path=str(path))
-
-
-@pytest.mark.parametrize("door", [npz, csv, jsonl, hub])
-def test_what_a_user_trains_on_does_not_depend_on_who_else_is_in_the_file(
-    tmp_path: Path, door: Callable[[Path, list[str]], Dataset]
-) -> None:
-    with_ann, without = door(tmp_path, ["ann", "bob", "cat"]), door(tmp_path, ["bob", "cat"])
-    for held, alone in zip(with_ann.clients[1:], without.clients, strict=True):
+    for held, alone in zip(clients("ann", "bob", "cat"), clients("bob", "cat"), strict=True):
         assert len(held) == 16
         np.testing.assert_array_equal(held.x, alone.x)
         np.testing.assert_array_equal(held.y, alone.y)
@@ -235,26 +232,13 @@ def test_a_loader_of_ones_own_is_limited_too_and_its_clients_are_others() -> Non
     keys = [digest_clients(one.clients, KEY) for one in (whole, three, again, two)]
     assert (len(set(keys)), keys[1]) == (3, keys[2])
     assert three.unit.endswith("= one client, with at most the first 3 examples of each")
+    itself = load("own_loaders:load_capping", max_examples_per_user=3, examples_per_client=2)
+    assert [len(client) for client in itself.clients] == [4, 4, 4]  # the loader's affair
     people = load("own_loaders:load_of_people", max_examples_per_user=4, examples_per_client=3)
     assert [client.y.tolist() for client in people.clients] == [[0, 1, 2], [3], [1, 2]]
     assert people.unit.endswith(
         "(at most 2 of one child): the unit of privacy is the cut client, not the child"
     )
-
-
-def test_limits_that_cannot_be_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"cuts its users itself; let it take max_examples_per_user too"):
-        load("own_loaders:load_cutting", max_examples_per_user=3, examples_per_client=2)
-    dataset = load("own_loaders:load_capping", max_examples_per_user=3, examples_per_client=2)
-    assert [len(client) for client in dataset.clients] == [4, 4, 4]  # the loader's affair
-    for name in ("digits", "own_loaders:load"):
-        with pytest.raises(
-            SettingError, match=r"^examples_per_client is 2, but the clients of dataset .* cannot be cut"
-        ):
-            load(name, examples_per_client=2)
-    for key in ("max_examples_per_user", "examples_per_client", "max_test_examples"):
-        with pytest.raises(SettingError, match=rf"^{key} is 0; it must be a whole number of at least 1"):
-            limited(own_loaders.load(), **{key: 0})  # type: ignore[arg-type]
 
 
 def test_a_made_up_client_is_a_function_of_the_seed_and_its_number_alone() -> None:
@@ -263,13 +247,6 @@ def test_a_made_up_client_is_a_function_of_the_seed_and_its_number_alone() -> No
     np.testing.assert_array_equal(many.clients[999_999_999].x, many.clients[999_999_999].x)
     assert all((few.clients[i].x != few.clients[j].x).all() for i in range(5) for j in range(i))
     assert (load("synthetic", clients=5, seed=1).clients[3].x != few.clients[3].x).all()
-    for wrong, sentence in (
-        ({"clients": 10**9 + 1}, "at most 1,000,000,000"),
-        ({"features": 0}, r"^features is 0"),
-        ({"shift": -1.0}, r"^shift is -1"),
-    ):
-        with pytest.raises(SettingError, match=sentence):
-            load("synthetic", **wrong)  # type: ignore[arg-type]
 
 
 def test_made_up_points_are_around_the_centre_of_their_class_moved_for_the_client() -> None:

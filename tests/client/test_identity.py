@@ -1,5 +1,6 @@
 """A digest of the clients changes with who they are and with their order, and with nothing else."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -114,24 +115,26 @@ def test_made_up_clients_are_what_they_are_drawn_from():
     )  # around the same centres
 
 
-class Unreadable(LazyClients):
-    """Three clients, of whom the second has a file that cannot be read."""
+class Own(LazyClients):
+    """As many clients as `CLIENTS`, made by `read`."""
 
-    def __init__(self, last):
-        self.last = last
+    def __init__(self, read):
+        self.client = read
 
     def __len__(self):
-        return 3
+        return len(CLIENTS)
 
-    def client(self, i):
-        if i == 1:
-            raise OSError("damaged")
-        return Examples(np.full((1, 2), self.last if i == 2 else 0.0), np.zeros(1, int))
+    client = None
+
+
+def damaged(last):
+    """Clients of whom the second cannot be read, and the last holds `last`."""
+    return Own(lambda i: Examples(np.full((1, 2), last if i == 3 else i / (i != 1)), np.zeros(1, int)))
 
 
 def test_a_client_that_cannot_be_read_hides_no_other():
-    assert digest_clients(Unreadable(1.0), KEY) == digest_clients(Unreadable(1.0), KEY)
-    assert digest_clients(Unreadable(1.0), KEY) != digest_clients(Unreadable(2.0), KEY)
+    assert digest_clients(damaged(1.0), KEY) == digest_clients(damaged(1.0), KEY)
+    assert digest_clients(damaged(1.0), KEY) != digest_clients(damaged(2.0), KEY)
 
 
 def test_texts_do_not_run_into_each_other_and_without_its_key_a_digest_says_nothing():
@@ -145,31 +148,17 @@ def test_texts_do_not_run_into_each_other_and_without_its_key_a_digest_says_noth
     assert digest_clients(CLIENTS, KEY) != digest_clients(CLIENTS, KEY.ratchet())
 
 
-class Augmented(LazyClients):
-    """Clients whose inputs are turned around or not, drawn anew at every access."""
-
-    def __init__(self, from_client=0):
-        self.from_client, self.draws = from_client, 0
-
-    def __len__(self):
-        return len(CLIENTS)
-
-    def client(self, i):
-        self.draws += 1
-        examples = CLIENTS[i]
-        return Examples(examples.x + self.draws * (i >= self.from_client), examples.y)
-
-
-class Named(Augmented):
-    """The same, who say what stays."""
-
-    def identify(self, fingerprint, numbers):
-        fingerprint.text(str(numbers))
+def augmented(from_client=0):
+    """Clients whose inputs are other ones at every access, from one of them on."""
+    draws = itertools.count()
+    return Own(lambda i: Examples(CLIENTS[i].x + next(draws) * (i >= from_client), CLIENTS[i].y))
 
 
 @pytest.mark.parametrize("from_client", [0, 3])
 def test_clients_that_change_at_each_reading_are_refused_unless_they_say_who_they_are(from_client):
     with pytest.raises(DataError, match=rf"client {from_client} .* at each reading.* a method identify"):
-        refuse_changing_clients(Augmented(from_client))
-    for clients in (Named(), CLIENTS, list(CLIENTS), []):
+        refuse_changing_clients(augmented(from_client))
+    named = augmented()
+    named.identify = lambda fingerprint, numbers: fingerprint.text(str(numbers))
+    for clients in (named, CLIENTS, list(CLIENTS), []):
         refuse_changing_clients(clients)

@@ -10,7 +10,7 @@ import pytest
 from client.data import Dataset, load
 from client.data.arrays import deal
 from client.settings import PARTITIONERS
-from fedmf.errors import DataError, SettingError
+from fedmf.errors import FedmfError, SettingError
 
 LABELS = np.repeat(np.arange(5), 40)
 USERS = np.arange(200) % 20
@@ -83,9 +83,9 @@ def test_partitioners_are_those_that_their_names_promise(caplog: pytest.LogCaptu
         (
             "shards",
             {"num_shards_per_partition": 99999},
-            "num_shards_per_partition=99999.*; give numbers of at least 1",
+            "cannot deal 200 examples to 10 clients with num_shards_per_partition=99999",
         ),
-        ("grouped", {"group_size": 0}, "group_size=0.*; give numbers of at least 1"),
+        ("grouped", {"group_size": 0}, "with group_size=0"),
     ],
 )
 def test_a_partitioner_that_cannot_deal_says_why(name: str, settings: dict[str, Any], sentence: str) -> None:
@@ -134,12 +134,17 @@ def test_groups_of_users_are_the_unit_and_users_in_both_splits_are_counted(tmp_p
     assert dataset.uncovered[0].startswith("20 of 20 users of the test split also train")
 
 
-def test_files_that_cannot_be_dealt_are_sentences(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="iid, dirichlet, shards"):
-        loaded(tmp_path, "random")
-    with pytest.raises(SettingError, match="groups users, but the data have no array user"):
-        loaded(tmp_path, "grouped", {"group_size": 2}, user=None)
-    with pytest.raises(DataError, match="one for each of 5 clients"):
-        loaded(tmp_path, "iid", split=np.arange(200) > 2)
-    with pytest.raises(DataError, match="lacks y"):
-        loaded(tmp_path, "iid", y=None)
+@pytest.mark.parametrize(
+    ("name", "settings", "arrays", "sentence"),
+    [
+        ("random", None, {}, "iid, dirichlet, shards"),
+        ("grouped", {"group_size": 2}, {"user": None}, "groups users, but the data have no array user"),
+        ("iid", None, {"split": np.arange(200) > 2}, "one for each of 5 clients"),
+        ("iid", None, {"y": None}, "lacks y"),
+    ],
+)
+def test_files_that_cannot_be_dealt_are_sentences(
+    tmp_path: Path, name: str, settings: dict[str, Any] | None, arrays: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(FedmfError, match=sentence):
+        loaded(tmp_path, name, settings, **arrays)

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,6 @@ HELD = small_files.arrays()["split"] == 1  # rows of the files that say it
 DRAWN = fifth_of_each(np.repeat(small_files.USERS, small_files.ROWS), seed=0)
 
 
-def numbers(path: Path) -> None:
-    """Spoil the test inputs of arrays."""
-    x = np.where(HELD[:, None], np.nan, small_files.arrays()["x"])
-    small_files.npz(path, x=x)
-
-
 def cells(path: Path) -> None:
     """Spoil the test inputs of a table of numbers: empty cells."""
     head, *rows = path.read_text().splitlines()
@@ -34,39 +29,13 @@ def cells(path: Path) -> None:
     path.write_text("\n".join([head, *spoilt]) + "\n")
 
 
-def pictures(path: Path) -> None:
-    """Spoil the test pictures of a table, but for the first, which says the shape."""
-    first = int(np.argmax(HELD))
-    column = [
-        {"bytes": b"no picture"} if test and row != first else small_files.png()
-        for row, test in enumerate(HELD)
-    ]
-    small_files.own_parquet(path, picture=column)
-
-
-def files_of_pictures(path: Path) -> None:
-    """Spoil the test rows of a table of pictures, but for the first, which says the shape."""
-    table = (path / "metadata.csv").read_text().splitlines()
-    tested = [place for place, row in enumerate(table) if row.endswith(",1")]
-    for place in tested[1:]:
-        table[place] = table[place].replace("a.png", "none.png")
-    (path / "metadata.csv").write_text("\n".join(table) + "\n")
-
-
-def lines(path: Path) -> None:
-    """Spoil the test lines of JSON lines."""
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps(r | ({"text": None} if r["split"] else {})) + "\n" for r in records))
-
-
 def rows(path: Path) -> None:
     """Spoil the test splits of TFF's sqlite file, and forget whose they are."""
-    with sqlite3.connect(path) as file:
-        file.execute(
-            "UPDATE examples SET serialized_example_proto = x'0a' WHERE split_name NOT LIKE '%train'"
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(
+            "UPDATE examples SET serialized_example_proto = x'0a' WHERE split_name NOT LIKE '%train';"
+            "UPDATE client_metadata SET client_id = NULL WHERE split_name NOT LIKE '%train'"
         )
-        file.execute("UPDATE client_metadata SET client_id = NULL WHERE split_name NOT LIKE '%train'")
-    file.close()
 
 
 def files(path: Path) -> None:
@@ -77,15 +46,28 @@ def files(path: Path) -> None:
         file.write_text("{")
 
 
-def hub_pictures(path: Path) -> None:
-    small_files.parquet(path, image=[None if test else small_files.png() for test in DRAWN])
-
-
-SPOIL: dict[str, Callable[[Path], None]] = {
-    "npz": numbers, "dealt": numbers, "own_csv": cells,
-    "own_column": pictures, "own_pictures": files_of_pictures, "jsonl": lines, "femnist_hdf5": files,
-    "femnist_leaf": files, "femnist_parquet": hub_pictures, "stackoverflow_sqlite": rows,
-}  # fmt: skip
+NAN = np.where(HELD[:, None], np.nan, small_files.arrays()["x"])
+NO_TEXTS = "".join(
+    json.dumps(json.loads(line) | ({"text": None} if '"split": 1' in line else {})) + "\n"
+    for line in small_files.LINES.splitlines()
+)
+# Of a table the first test picture stays, which has the shape of all.
+PICTURES = [
+    small_files.png() if row <= np.argmax(HELD) or not HELD[row] else {"bytes": b"no picture"}
+    for row in range(18)
+]
+HUB = [None if test else small_files.png() for test in DRAWN]
+SPOIL: dict[str, Callable[[Path], object]] = {
+    "npz": lambda path: small_files.npz(path, x=NAN),
+    "dealt": lambda path: small_files.npz(path, x=NAN),
+    "own_csv": cells,
+    "own_column": lambda path: small_files.own_parquet(path, picture=PICTURES),
+    "jsonl": lambda path: path.write_text(NO_TEXTS),
+    "femnist_hdf5": files,
+    "femnist_leaf": files,
+    "femnist_parquet": lambda path: small_files.parquet(path, image=HUB),
+    "stackoverflow_sqlite": rows,
+}
 
 
 def assert_same(clients: Dataset, whole: Dataset) -> None:
@@ -113,9 +95,8 @@ def test_a_loader_of_ones_own_is_given_what_is_public_if_it_takes_it() -> None:
     whole = load("own_loaders:load_telling")
     assert whole.source == "clients and test set"
     assert load("own_loaders:load_telling", public=whole.public).source == "clients"
-    for name in ("load", "load_with_an_odd_test_example"):
-        dataset = load(f"own_loaders:{name}", public=whole.public)
-        assert (len(dataset.test), dataset.public) == (0, whole.public)
+    dataset = load("own_loaders:load_with_an_odd_test_example", public=whole.public)
+    assert (len(dataset.test), dataset.public) == (0, whole.public)
     with pytest.raises(DataError, match="not finite"):
         load("own_loaders:load_with_an_odd_test_example")
 
@@ -168,33 +149,19 @@ def test_a_file_of_another_shape_or_vocabulary_is_refused_as_such(tmp_path: Path
             load(**given, classes=4, public=public)
 
 
-def few(form: str, folder: Path, hers: int) -> dict[str, Any]:
-    """Write rows of six users without a split: four of each, and `hers` of one; a fifth of four is none."""
-    folder.mkdir()
-    held = [(user, place) for user in range(6) for place in range(hers if user == 1 else 4)]
-    if form == "npz":
-        np.savez(
-            folder / "data.npz", x=np.array(held, "f4"), y=[0] * len(held), user=[user for user, _ in held]
-        )
-        return {"name": "by_user_npz", "path": str(folder / "data.npz")}
-    lines = [json.dumps({"user": f"u{user}", "text": "to be " * (place + 1)}) for user, place in held]
-    (folder / "data.jsonl").write_text("\n".join(lines))
-    words = str(small_files.vocabulary(folder / "words"))
-    return {"name": "by_user_text", "path": str(folder / "data.jsonl"), "vocabulary": words}
-
-
-@pytest.mark.parametrize(
-    ("form", "public"),
-    [("npz", Public((2,), 3)), ("jsonl", Public.of({"shape": [20], "classes": 13, "task": "next_token"}))],
-)
-def test_the_others_are_the_same_whether_one_user_has_four_rows_or_five(
-    tmp_path: Path, form: str, public: Public
-) -> None:
+def test_the_others_are_the_same_whether_one_user_has_four_rows_or_five(tmp_path: Path) -> None:
     """Where one user has five and the others have four, all test rows are hers."""
-    four, five = (load(**few(form, tmp_path / str(n), n), public=public).clients for n in (4, 5))
+
+    def few(hers: int) -> str:
+        held = [(user, place) for user in range(6) for place in range(hers if user == 1 else 4)]
+        np.savez(
+            tmp_path / str(hers), x=np.array(held, "f4"), y=[0] * len(held), user=[user for user, _ in held]
+        )
+        return str(tmp_path / f"{hers}.npz")
+
+    four, five = (load("by_user_npz", path=few(hers), public=Public((2,), 3)).clients for hers in (4, 5))
     assert len(four) == len(five) == 6
     for user in (0, 2, 3, 4, 5):
         np.testing.assert_array_equal(four[user].x, five[user].x)
-        np.testing.assert_array_equal(four[user].y, five[user].y)
     with pytest.raises(DataError, match="no user has five"):
-        load(**few(form, tmp_path / "whole", 4))
+        load("by_user_npz", path=few(4))

@@ -1,5 +1,7 @@
 """What one client's data does to the model or the device of a process reaches no other client."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -35,40 +37,18 @@ from tasks import joint, task, untagged
 pytestmark = pytest.mark.long
 
 
-def spoil_storage(model):
-    model[1].weight.data = torch.full((3, 4), np.nan)
-
-
-def spoil_gradient(model):
-    model[1].bias.grad = None
-
-
-def spoil_module(model):
-    model[1] = torch.nn.Linear(4, 3)
-
-
-def spoil_hook(model):
-    model.register_forward_hook(lambda module, inputs, output: output * np.nan)
-
-
-def spoil_parameter_hook(model):
-    model[1].weight.register_hook(lambda gradient: gradient * np.nan)
-
-
-def spoil_buffer(model):
-    model.register_buffer("memory", torch.zeros(1))
-
-
-def spoil_attribute(model):
-    vars(model)["spoil"] = None
-    model.forward = lambda x: torch.nn.Sequential.forward(model, x * 3)
-
-
-def spoil_flag(model):
-    model[1].weight.requires_grad_(False)
-
-
-SPOILS = [value for name, value in list(globals().items()) if name.startswith("spoil_")]
+SPOILS = {
+    "storage": lambda model: setattr(model[1].weight, "data", torch.full((3, 4), np.nan)),
+    "gradient": lambda model: setattr(model[1].bias, "grad", None),
+    "module": lambda model: model.__setitem__(1, torch.nn.Linear(4, 3)),
+    "hook": lambda model: model.register_forward_hook(lambda module, inputs, output: output * np.nan),
+    "parameter hook": lambda model: model[1].weight.register_hook(lambda gradient: gradient * np.nan),
+    "buffer": lambda model: model.register_buffer("memory", torch.zeros(1)),
+    "attribute": lambda model: vars(model).update(
+        spoil=None, forward=lambda x: torch.nn.Sequential.forward(model, x * 3)
+    ),
+    "flag": lambda model: model[1].weight.requires_grad_(False),
+}
 
 
 def raising(spoil):
@@ -115,7 +95,7 @@ def zeros(client):
 
 
 @pytest.mark.parametrize("ends", [raising, lambda spoil: spoil], ids=["raises", "continues"])
-@pytest.mark.parametrize("spoil", SPOILS, ids=lambda spoil: spoil.__name__)
+@pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
 def test_a_client_that_spoils_the_model_changes_nothing_for_the_next(spoil, ends):
     before, _, after = values_of(app_of(ends(spoil)), "1", "special", "2")
     np.testing.assert_array_equal(before, alone("1"))
@@ -157,22 +137,11 @@ class Remembering(torch.nn.Module):
         return self.linear(x.flatten(1)) + torch.arange(3.0) * self.count(self.held)
 
 
-class Holder:
-    """An object of a user's own."""
-
-    seen = 0
-
-
-def one_more(held):
-    held.seen += 1
-    return held.seen
-
-
 MEMORIES = {
     "a list": ([], lambda held: held.append(1) or len(held)),
     "a tensor": (torch.zeros(1), lambda held: held.add_(1)),
     "a dict in a dict": ({"a": {}}, lambda held: held["a"].setdefault(len(held["a"]), 1) and len(held["a"])),
-    "an object": (Holder(), one_more),
+    "an object": (SimpleNamespace(seen=0), lambda held: setattr(held, "seen", held.seen + 1) or held.seen),
     "a generator": (np.random.default_rng(0), lambda held: held.random()),
 }
 

@@ -239,7 +239,10 @@ def assert_same(one: Dataset, other: Dataset) -> None:
 
 
 @pytest.mark.parametrize("form", [*IMPORTED, "npz"])
-def test_an_imported_folder_holds_what_its_files_hold(tmp_path: Path, form: str) -> None:
+def test_an_imported_folder_holds_what_its_files_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(conversion, "AT_ONCE", 4)  # several parts of each split
     given = small_files.settings(form, tmp_path)
     told: list[int] = []
     source = Path(given["path"])
