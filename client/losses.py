@@ -34,7 +34,7 @@ def find_loss(name: str) -> Loss:
     >>> float(find_loss("mse")(torch.tensor([[0.5, 0.5]]), torch.tensor([1])))
     0.25
     """
-    check_loss(name)
+    check_loss("loss", name)
     if ":" not in name:
         return cross_entropy if name == "cross_entropy" else partial(by_element, name)
     found = import_maker(name, "loss", Tensor)

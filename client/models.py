@@ -48,8 +48,16 @@ class Cnn(nn.Module):
     [n, classes].
     """
 
-    def __init__(self, height: int, width: int, channels: int, classes: int) -> None:
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        """Lay out the layers for images [H, W] or [H, W, C] (channels last)."""
+        shape = (*input_shape, 1) if len(input_shape) == 2 else input_shape
+        if len(shape) != 3 or min(shape[:2]) < 8:
+            raise SettingError(
+                f"model is 'cnn' but an input has the shape {list(input_shape)}; "
+                "it must be [H, W] or [H, W, channels] with H and W at least 8."
+            )
         super().__init__()
+        height, width, channels = shape
         self.conv1 = nn.Conv2d(channels, 32, kernel_size=3)
         self.conv2 = nn.Conv2d(32, 64, kernel_size=3)
         features = 64 * ((height - 2) // 2 - 2) * ((width - 2) // 2 - 2)
@@ -100,17 +108,6 @@ def mlp(input_shape: tuple[int, ...], classes: int, hidden: int = 256) -> nn.Mod
     )
 
 
-def cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return the convolutional network for images [H, W] or [H, W, C] (channels last)."""
-    shape = (*input_shape, 1) if len(input_shape) == 2 else input_shape
-    if len(shape) != 3 or min(shape[:2]) < 8:
-        raise SettingError(
-            f"model is 'cnn' but an input has the shape {list(input_shape)}; "
-            "it must be [H, W] or [H, W, channels] with H and W at least 8."
-        )
-    return Cnn(shape[0], shape[1], shape[2], classes)
-
-
 def lstm(input_shape: tuple[int, ...], classes: int, embedding: int = 96, hidden: int = 670) -> nn.Module:
     """Return the next-word model: one LSTM layer, and a dense layer as wide as the embedding."""
     return Lstm(classes, embedding, hidden, layers=1, projection=embedding)
@@ -124,7 +121,7 @@ def char_lstm(input_shape: tuple[int, ...], classes: int, embedding: int = 8, hi
 MODELS: dict[str, tuple[Callable[..., nn.Module], str]] = {
     "logistic": (logistic, CLASSIFICATION),
     "mlp": (mlp, CLASSIFICATION),
-    "cnn": (cnn, CLASSIFICATION),
+    "cnn": (Cnn, CLASSIFICATION),
     "lstm": (lstm, NEXT_TOKEN),
     "char_lstm": (char_lstm, NEXT_TOKEN),
 }

@@ -5,7 +5,8 @@ the rotation, clip in L-infinity, (round,) mask; never rescaled. Guarantee, what
 rotated vector g, of which the kept values are a part, has ||g||_2 <= bounds.radius and ||g||_inf <= bounds.linf_norm where those
 are given (docs/theory.md, section 3). An update that is not finite becomes zero.
 
-On a device the update stays where it is, so that only the kept values come back, a hundredth of it at keep probability 0.01. The
+On a device the update stays where it is, so that only the kept values come back, a hundredth of it at keep probability 0.01; with
+int8 the whole update comes back and is privatized here, because it is rounded as a whole. The
 mask is drawn here, from its secret key, and its coordinates go to the device. The bounds hold whatever the device makes of the
 rotation: it clips in L2 before and after, both norms are taken in float64, and what scales is multiplied in float64 and rounded
 once. The values agree with those of the host to rounding.
@@ -102,6 +103,8 @@ class DevicePrivatizer:
             update = update - start
         if scale is not None:
             update = update * scale
+        if self._plan.bounds.value_type == "int8":  # which levels are drawn again depends on all of them
+            return privatize(update.cpu().numpy(), self._plan, mask_key)
         norm, bounds, rotation = _norm(update), self._plan.bounds, self._plan.rotation
         is_finite = torch.isfinite(norm)
         update = torch.where(is_finite, update, torch.zeros_like(update))
@@ -119,18 +122,10 @@ class DevicePrivatizer:
             update = update.clamp(-largest, largest).nan_to_num(0.0)
             update = _clip(update, _norm(update), bounds.l2_norm, MARGIN)
         kept = coordinates(mask_key, rotation.padded, self._plan.keep_probability)
-        is_rounded = bounds.value_type == "int8" and bounds.l2_norm is not None
-        if not is_rounded:
-            update = update[torch.from_numpy(np.asarray(kept, np.int64)).to(self._device)]
+        update = update[torch.from_numpy(np.asarray(kept, np.int64)).to(self._device)]
         # One transfer, with the bit that training was finite.
         sent = torch.cat([update, is_finite.float().reshape(1)]).cpu().numpy()
-        values: Values = sent[:-1]
-        if is_rounded:  # which levels are drawn again depends on all of them: the whole vector came back
-            assert bounds.l2_norm is not None
-            assert bounds.linf_norm is not None
-            norms = {"l2_bound": bounds.l2_norm, "linf_bound": bounds.linf_norm}
-            values = np.asarray(round_to_levels(sent[:-1], **norms, key=mask_key)[kept])
-        return Kept(values, bool(sent[-1]))
+        return Kept(sent[:-1], bool(sent[-1]))
 
 
 def hadamard(vector: Tensor) -> Tensor:

@@ -1,10 +1,11 @@
 """How a client trains and is given its data, without torch: what a process may need to know long before it trains."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from fedmf.checks import check_at_least, check_below_one, check_choice, check_non_negative, check_positive
 from fedmf.errors import SettingError
-from fedmf.setting import REQUIRED, setting
+from fedmf.setting import REQUIRED, check_fields, setting
 
 DEVICES = ("auto", "cpu", "cuda")
 LOSSES = ("cross_entropy", "mse", "bce_with_logits")
@@ -32,6 +33,15 @@ PARTITIONERS = {
 """How examples without users are dealt to clients: our names of classes of flwr-datasets."""
 
 
+_at_least_one = partial(check_at_least, least=1)
+
+
+def check_loss(argument: str, name: str) -> None:
+    """Raise `SettingError` for a loss that is neither one of `LOSSES` nor an import path package.module:function."""
+    if ":" not in name:
+        check_choice(argument, name, LOSSES)
+
+
 @dataclass(frozen=True)
 class TrainingSettings:
     """How a client trains: `epochs` passes in shuffled batches of `batch_size`, at most `max_steps` steps in all.
@@ -45,39 +55,39 @@ class TrainingSettings:
     that only our loop obeys are an error with it.
     """
 
-    learning_rate: float = setting(REQUIRED, "of the client's optimizer")
-    batch_size: int = setting(10, "examples of a batch")
-    epochs: int = setting(1, "passes over a client's examples")
+    learning_rate: float = setting(REQUIRED, "of the client's optimizer", check=check_positive)
+    batch_size: int = setting(10, "examples of a batch", check=_at_least_one)
+    epochs: int = setting(1, "passes over a client's examples", check=_at_least_one)
     device: str = setting("auto", "where a client trains; auto: on the GPU if there is one", DEVICES)
     optimizer: str = setting(
         "sgd",
         "of the client; weight decay of adam is decoupled; its state is new for every client",
         OPTIMIZERS,
     )
-    momentum: float = setting(0.0, "of sgd, in [0, 1)")
+    momentum: float = setting(0.0, "of sgd, in [0, 1)", check=check_below_one)
     weight_decay: float = setting(
-        0.0, "what pulls weights to zero; with sgd part of the gradient, with adam decoupled"
+        0.0,
+        "what pulls weights to zero; with sgd part of the gradient, with adam decoupled",
+        check=check_non_negative,
     )
-    proximal: float = setting(0.0, "mu of FedProx, which holds a client near the model it was sent; 0: none")
-    max_steps: int | None = setting(None, "at most so many batches in all; null: all of them")
-    loss: str = setting("cross_entropy", "what is minimised, or package.module:function of your own", LOSSES)
+    proximal: float = setting(
+        0.0,
+        "mu of FedProx, which holds a client near the model it was sent; 0: none",
+        check=check_non_negative,
+    )
+    max_steps: int | None = setting(
+        None, "at most so many batches in all; null: all of them", check=_at_least_one
+    )
+    loss: str = setting(
+        "cross_entropy", "what is minimised, or package.module:function of your own", LOSSES, check_loss
+    )
     autocast: str | None = setting(
         None, "lower precision of the forward pass (bfloat16); null: none", AUTOCASTS
     )
     trainer: str | None = setting(None, "package.module:function, a training loop of your own; null: ours")
 
     def __post_init__(self) -> None:
-        check_positive("learning_rate", self.learning_rate)
-        for name in ("batch_size", "epochs", "max_steps"):
-            check_at_least(name, 1 if getattr(self, name) is None else getattr(self, name), 1)
-        check_choice("device", self.device, DEVICES)
-        check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        if self.autocast is not None:
-            check_choice("autocast", self.autocast, AUTOCASTS)
-        check_below_one("momentum", self.momentum)
-        check_non_negative("weight_decay", self.weight_decay)
-        check_non_negative("proximal", self.proximal)
-        check_loss(self.loss)
+        check_fields(self)
         if self.momentum and self.optimizer != "sgd":
             raise SettingError(
                 f"momentum is {self.momentum}, which optimizer={self.optimizer} does not use; set momentum to 0."
@@ -97,9 +107,3 @@ class TrainingSettings:
 
 
 _OF_OUR_LOOP = ("optimizer", "momentum", "weight_decay", "proximal", "max_steps", "autocast")
-
-
-def check_loss(name: str) -> None:
-    """Raise `SettingError` for a loss that is neither one of `LOSSES` nor an import path package.module:function."""
-    if ":" not in name:
-        check_choice("loss", name, LOSSES)

@@ -11,7 +11,6 @@ from typing import Any
 from fedmf.errors import SettingError
 
 DIGITS = 4  # of epsilon, wherever a person reads it
-LEAST_BEGINNING = 3  # letters that make the beginning of a choice stand for it
 
 
 def is_finite_number(value: Any) -> bool:
@@ -20,11 +19,8 @@ def is_finite_number(value: Any) -> bool:
     >>> is_finite_number(3), is_finite_number("3"), is_finite_number(float("nan")), is_finite_number(True)
     (True, False, False, False)
     """
-    if type(value) is float:  # as most are: the classes of numbers are slow to ask
-        return math.isfinite(value)
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int | Integral) or (isinstance(value, Real) and math.isfinite(value))
+    is_real = isinstance(value, Integral) or (isinstance(value, Real) and math.isfinite(value))
+    return is_real and not isinstance(value, bool)
 
 
 def _number_check(what: str, holds: Callable[[float], bool]) -> Callable[[str, float], None]:
@@ -48,7 +44,7 @@ check_keep_probability = partial(
 
 def check_at_least(name: str, value: int, least: int) -> None:
     """Raise `SettingError` unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or not is_finite_number(value) or value != int(value) or value < least:
+    if not is_finite_number(value) or value != int(value) or value < least:
         raise SettingError(f"{name} is {value}; it must be a whole number of at least {least}.")
 
 
@@ -66,9 +62,7 @@ def meant(value: str, choices: Collection[str]) -> str:
     >>> meant("zeroout", ("zero_out", "replace")), meant("other", ("zero_out", "replace"))
     ('; did you mean zero_out?', '.')
     """
-    typed = str(value).lower()
-    begun = [choice for choice in choices if len(typed) >= LEAST_BEGINNING and choice.startswith(typed)]
-    near = begun or get_close_matches(typed, choices, n=1)
+    near = get_close_matches(str(value).lower(), choices, n=1)
     return f"; did you mean {near[0]}?" if near else "."
 
 

@@ -148,17 +148,20 @@ def _transform_block(here: Reals, there: Reals, out: Reals) -> None:
     _interleave(here, out)
 
 
+@_inlined
+def _butterfly(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the transform of four numbers."""
+    plus, minus, plus_too, minus_too = a + b, a - b, c + d, c - d
+    return plus + plus_too, minus + minus_too, plus - plus_too, minus - minus_too
+
+
 @_compiled
 def _interleave(given: Reals, out: Reals) -> None:
     """Transform the two highest bits of a coordinate and make them the lowest: a pass of radix 4."""
     size = given.size // 4
     a, b, c, d = given[:size], given[size : 2 * size], given[2 * size : 3 * size], given[3 * size :]
     for j in range(size):
-        plus, minus, plus_too, minus_too = a[j] + b[j], a[j] - b[j], c[j] + d[j], c[j] - d[j]
-        out[4 * j] = plus + plus_too
-        out[4 * j + 1] = minus + minus_too
-        out[4 * j + 2] = plus - plus_too
-        out[4 * j + 3] = minus - minus_too
+        out[4 * j], out[4 * j + 1], out[4 * j + 2], out[4 * j + 3] = _butterfly(a[j], b[j], c[j], d[j])
 
 
 @_compiled
@@ -170,11 +173,7 @@ def _transform_above(vector: Reals, stride: int) -> None:
             a, b = group[:stride], group[stride : 2 * stride]
             c, d = group[2 * stride : 3 * stride], group[3 * stride :]
             for j in range(stride):
-                plus, minus, plus_too, minus_too = a[j] + b[j], a[j] - b[j], c[j] + d[j], c[j] - d[j]
-                a[j] = plus + plus_too
-                b[j] = minus + minus_too
-                c[j] = plus - plus_too
-                d[j] = minus - minus_too
+                a[j], b[j], c[j], d[j] = _butterfly(a[j], b[j], c[j], d[j])
         stride *= 4
     if 2 * stride <= vector.size:
         a, b = vector[:stride], vector[stride:]

@@ -2,12 +2,9 @@
 
 >>> about_cohort(64), about_unasked(100, cohort_size=25, rounds_per_epoch=3)
 (None, None)
->>> print(about_unasked(100, cohort_size=24, rounds_per_epoch=3))
-an epoch leaves 28 of 100 clients unasked, at the same epsilon as if it asked them; rounds_per_epoch=4 would ask 96.
 """
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedmf.accounting import EpochEvent, delta_warning, epsilon_warning, mean_noise_std
@@ -114,36 +111,26 @@ def about_noise(plan: "Plan") -> str | None:
     ratio, dimension = noise_of_run(plan), plan.dimension
     if not is_too_much_noise(ratio, dimension):
         return None
-    noise = "a smaller noise multiplier (which costs epsilon)"
-    helps = (
-        ("a larger keep_probability", masks_add_noise(plan)),
-        ("more clients in an epoch", True),
-        (noise if plan.privacy.epsilon is None else "a larger epsilon", True),
-        ("a larger max_epsilon", plan.affordable_epochs < plan.participation.epochs),
-        ("fewer trained parameters", ratio <= MOST_NOISE),
-    )
+    helps = ["more clients in an epoch"]
+    helps += [
+        "a larger epsilon"
+        if plan.privacy.epsilon is not None
+        else "a smaller noise multiplier (which costs epsilon)"
+    ]
+    if plan.privacy.epsilon is not None and plan.compression.keep_probability < 1:
+        helps += ["at small ones a larger keep_probability"]
+    if plan.affordable_epochs < plan.participation.epochs:
+        helps += ["a larger max_epsilon"]
     length = math.sqrt(dimension) * ratio
     whole = f" ({length:.3g} times over all {dimension:,} parameters)" if length > 1 else ""
     which = f"small runs above {MOST_NOISE}"
     if ratio <= MOST_NOISE:
         which = f"runs of models with so many above {MOST_NOISE_OF_LARGE}"
+        helps += ["fewer trained parameters"]
     return (
         f"the noise in the last model has in every direction {ratio:.3g} times the length that all clipped updates would "
         f"have if they agreed{whole}; {which} ended near chance. What helps: "
-        f"{', '.join(change for change, is_useful in helps if is_useful)}."
-    )
-
-
-def masks_add_noise(plan: "Plan") -> bool:
-    """Return whether ten times as many coordinates would leave a tenth less noise on the mean, at the same target epsilon."""
-    event, target = plan.epoch_event, plan.privacy.epsilon
-    if target is None or event.keep_probability == 1:
-        return False
-    more = min(1.0, 10 * event.keep_probability)
-    other = replace(plan, compression=replace(plan.compression, keep_probability=more))
-    return (
-        other.calibrated(target, precision=0.0).noise_multiplier / more
-        < 0.9 * event.effective_noise_multiplier
+        f"{', '.join(helps)}."
     )
 
 
@@ -155,14 +142,10 @@ def about_unasked(clients: int, *, cohort_size: int, rounds_per_epoch: int) -> s
     unasked = clients - cohort_size * rounds_per_epoch
     if unasked <= MOST_UNASKED * clients:
         return None
-    rounds, largest = clients // cohort_size, clients // rounds_per_epoch
-    enough = clients - rounds * cohort_size <= MOST_UNASKED * clients
-    helps = (
-        f"rounds_per_epoch={rounds} would ask {rounds * cohort_size:,}"
-        if enough
-        else f"cohort_size={largest} would ask {largest * rounds_per_epoch:,}"
+    return (
+        f"an epoch leaves {unasked:,} of {clients:,} clients unasked, at the same epsilon as if it asked them; more "
+        f"rounds_per_epoch or a larger cohort_size would ask them: {clients:,} is the most that the two may multiply to."
     )
-    return f"an epoch leaves {unasked:,} of {clients:,} clients unasked, at the same epsilon as if it asked them; {helps}."
 
 
 def about_cohort(cohort_size: int) -> str | None:

@@ -18,7 +18,6 @@ from fedmf.accounting import (
 from fedmf.accounting.caveats import LARGEST
 from fedmf.accounting.floating_point import MOST, check_price
 from fedmf.checks import (
-    check_choice,
     check_non_negative,
     check_open_unit,
     check_positive,
@@ -30,7 +29,7 @@ from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization, followed_by, restarted
 from fedmf.participation import Participation
 from fedmf.randomness import PublicSeed
-from fedmf.setting import ACCOUNTANTS, ADJACENCIES, GEOMETRIES, REQUIRED, setting
+from fedmf.setting import ACCOUNTANTS, ADJACENCIES, GEOMETRIES, REQUIRED, check_fields, setting
 from fedmf.updates.client_plan import ClientPlan, Compression, make_bounds, make_client_plan
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.wire import Bounds, value_bytes
@@ -48,12 +47,16 @@ class PrivacyTarget:
     of the two is given, and for values out of range.
     """
 
-    delta: float = setting(REQUIRED, "of the statement, in (0, 1); at most 1/(10 N)")
+    delta: float = setting(REQUIRED, "of the statement, in (0, 1); at most 1/(10 N)", check=check_open_unit)
     noise_multiplier: float | None = setting(
-        None, "sigma over the sensitivity; 0: not private; exactly one of it and epsilon"
+        None,
+        "sigma over the sensitivity; 0: not private; exactly one of it and epsilon",
+        check=check_non_negative,
     )
     epsilon: float | None = setting(
-        None, "the epsilon to reach, to which the noise is calibrated; exactly one of it and noise_multiplier"
+        None,
+        "the epsilon to reach, to which the noise is calibrated; exactly one of it and noise_multiplier",
+        check=check_positive,
     )
     adjacency: str = setting(
         "zero_out",
@@ -65,7 +68,9 @@ class PrivacyTarget:
         "Renyi divergence, or this project's own tighter bound (docs/theory.md)",
         ACCOUNTANTS,
     )
-    max_epsilon: float | None = setting(None, "stop before the epoch that would exceed it; null: never")
+    max_epsilon: float | None = setting(
+        None, "stop before the epoch that would exceed it; null: never", check=check_positive
+    )
     geometry: str = setting(
         "l2",
         "the bounds of a client's vector that epsilon is counted from: both, or all coordinates at "
@@ -74,23 +79,16 @@ class PrivacyTarget:
     )
 
     def __post_init__(self) -> None:
-        check_open_unit("delta", self.delta)
+        check_fields(self)
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise SettingError(
                 f"epsilon is {self.epsilon} and noise_multiplier is {self.noise_multiplier}; "
                 "give exactly one of them and set the other to None."
             )
-        for name in ("epsilon", "max_epsilon"):
-            if (value := getattr(self, name)) is not None:
-                check_positive(name, value)
-        check_non_negative("noise_multiplier", self.noise_multiplier or 0.0)
         if 0 < (self.noise_multiplier or 0.0) < SMALLEST_NOISE:
             raise SettingError(
                 f"noise_multiplier is {self.noise_multiplier:g}; it must be 0 or at least {SMALLEST_NOISE:g}."
             )
-        check_choice("adjacency", self.adjacency, ADJACENCIES)
-        check_choice("accountant", self.accountant, ACCOUNTANTS)
-        check_choice("geometry", self.geometry, GEOMETRIES)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
     cohort_size: int = setting(64, "n, clients of a round")
 
-What reads settings for people (`--help`, the site) finds the meaning in the field's metadata. The lists of choices of the
-library are here, where schemas can use them: this module is cheap to import.
+What reads settings for people (`--help`, the site) finds the meaning in the field's metadata, and `check_fields` what its
+value must be. The lists of choices of the library are here, where schemas can use them: this module is cheap to import.
 """
 
-from collections.abc import Collection
-from dataclasses import MISSING, field
+from collections.abc import Callable, Collection
+from dataclasses import MISSING, field, fields
 from typing import Any
+
+from fedmf.checks import check_choice
 
 ADJACENCIES = ("zero_out", "replace")  # neighbouring relations: `fedmf.accounting.conversion`
 ACCOUNTANTS = ("rdp", "tight")
@@ -21,9 +23,27 @@ REQUIRED: Any = MISSING
 """The default of a setting that must be given."""
 
 
-def setting(default: Any, means: str, choices: Collection[str] = (), **more: Any) -> Any:
+def setting(
+    default: Any,
+    means: str,
+    choices: Collection[str] = (),
+    check: Callable[[str, Any], None] | None = None,
+    **more: Any,
+) -> Any:
     """Return a field with `default`, `REQUIRED` for none, and a noun phrase that says what it `means`.
 
-    `choices` are the values of a text, or of the texts in a list, where they are not free; `more` is metadata of the program's own.
+    `choices` are the values of a text, or of the texts in a list; `check` is given name and value and raises, in place of the
+    choices where these are not all. `more` is metadata of the program's own.
     """
-    return field(default=default, metadata={"means": means, "choices": tuple(choices), **more})
+    known = {"means": means, "choices": tuple(choices), "check": check}
+    return field(default=default, metadata={**known, **more})
+
+
+def check_fields(settings: Any) -> None:
+    """Raise `SettingError` for a field of a dataclass that is none of its choices or that its check refuses; None is neither."""
+    for item in fields(settings):
+        value, check = getattr(settings, item.name), item.metadata.get("check")
+        if value is not None and check is not None:
+            check(item.name, value)
+        elif value is not None and item.metadata.get("choices"):
+            check_choice(item.name, value, item.metadata["choices"])

@@ -8,10 +8,10 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fedmf.accounting import Ledger
+from fedmf.accounting import Ledger, PrivacySpent
 from fedmf.accounting.caveats import (
     CHOICE,
     LARGEST,
@@ -23,7 +23,6 @@ from fedmf.accounting.caveats import (
 )
 from fedmf.accounting.floating_point import FloatingPoint
 from fedmf.checks import counted, rounded_up
-from fedmf.errors import SettingError
 
 if TYPE_CHECKING:  # a plan needs the mechanisms, which take longer to import than a statement should
     from fedmf.plan import Plan
@@ -41,8 +40,8 @@ TRUST = (
 
 
 @dataclass(frozen=True)
-class Statement:
-    """Everything a reader needs to judge one run's privacy; epsilon is in nats.
+class Statement(PrivacySpent):
+    """Everything a reader needs to judge one run's privacy: what it spent, where epsilon is in nats, and of what run.
 
     private: noise was added, it cannot be recomputed, and epsilon is at most `caveats.LARGEST`; False for a seeded run, whose
     epsilon is that of the same run with secret keys.  sigma = noise_multiplier * kappa_2, kappa_2 = (largest column norm of C)
@@ -56,7 +55,6 @@ class Statement:
 
     private: bool
     unit_of_privacy: str
-    adjacency: str
     released: str
     trust: str
     mechanism: str
@@ -77,14 +75,7 @@ class Statement:
     sigma_by_epoch: tuple[float, ...]
     noise_multiplier: float
     effective_noise_multiplier: float
-    epsilon: float
-    epsilon_rdp: float
-    epsilon_exact: float | None
-    epsilon_tight: float | None
-    delta: float
     floating_point: FloatingPoint | None
-    order: float | None
-    accountant: str
     participation_planned: int
     participation_observed: int | None
     secrets: str
@@ -98,16 +89,8 @@ class Statement:
 
     def paragraph(self) -> str:
         """Return the statement in plain words, one paragraph."""
-        parts = [
-            self._headline(),
-            self._mechanism(),
-            self._precision(),
-            self._participation(),
-            f"Secrets: {self.secrets}.",
-            *self.warnings,
-            f"Not covered: {'; '.join(self.not_covered)}.",
-        ]
-        return " ".join(filter(None, parts))
+        parts = self._headline(), self._mechanism(), self._participation(), f"Secrets: {self.secrets}."
+        return " ".join([*parts, *self.warnings, f"Not covered: {'; '.join(self.not_covered)}."])
 
     def _headline(self) -> str:
         if not math.isfinite(self.epsilon):
@@ -151,32 +134,26 @@ class Statement:
         )
         lowest, largest = f"{min(self.sigma_by_epoch):.4g}", f"{self.sigma:.4g}"
         sigma = largest if lowest == largest else f"{lowest} to {largest}, by epoch,"
-        return (
+        text = (
             f"Mechanism {self.mechanism}: each update is {clip}, {kept}, and noise of standard deviation "
             f"sigma = {sigma} enters the sum (noise multiplier {self.noise_multiplier:.4g} of "
-            f"the sum, {self.effective_noise_multiplier:.4g} of the mean; K = {self.ratio:.6g}).{self._counted()}"
+            f"the sum, {self.effective_noise_multiplier:.4g} of the mean; K = {self.ratio:.6g})."
         )
-
-    def _precision(self) -> str:
-        """What floating point costs; empty of a run without noise, and above the epsilon that this is proved for."""
-        if self.floating_point is None or self.epsilon > LARGEST:
-            return ""
-        return (
-            "The noise that is released lies on one lattice whatever the data are. Its law and that of the real numbers of the "
-            f"theorem differ by at most a factor e^a in the probability of any event, a = {self.floating_point.a:.2g}: 2 a is "
-            "contained in epsilon."
-        )
-
-    def _counted(self) -> str:
-        """Say of the L-infinity geometry what epsilon is counted from; nothing of the other."""
-        if self.geometry == "l2" or self.linf_norm is None or not math.isfinite(self.epsilon):
-            return ""
-        radius = self.linf_norm * math.sqrt(self.coordinates)
-        return (
-            f" Epsilon is counted from the L-infinity bound alone: all {self.coordinates} coordinates of a client's vector "
-            f"may be at it, which together is an L2 norm of {radius:.4g} (L_inf-CSGM, a baseline: its noise is relative to that "
-            "norm)."
-        )
+        if self.geometry == "linf" and self.linf_norm is not None and math.isfinite(self.epsilon):
+            radius = self.linf_norm * math.sqrt(self.coordinates)
+            text += (
+                f" Epsilon is counted from the L-infinity bound alone: all {self.coordinates} coordinates of a client's "
+                f"vector may be at it, which together is an L2 norm of {radius:.4g} (L_inf-CSGM, a baseline: its noise is "
+                "relative to that norm)."
+            )
+        # Above the largest epsilon the price of floating point is not proved.
+        if self.floating_point is not None and self.epsilon <= LARGEST:
+            text += (
+                " The noise that is released lies on one lattice whatever the data are. Its law and that of the real numbers "
+                f"of the theorem differ by at most a factor e^a in the probability of any event, a = {self.floating_point.a:.2g}: "
+                "2 a is contained in epsilon."
+            )
+        return text
 
     def _participation(self) -> str:
         observed = (
@@ -184,43 +161,36 @@ class Statement:
             if self.participation_observed is None
             else f" (observed: at most {counted(self.participation_observed)})"
         )
-        return (
+        text = (
             f"{self.epochs} of {counted(self.epochs_planned, 'planned epoch')} started, each of "
             f"{counted(self.rounds_per_epoch, 'round')} with {self.cohort_size} of {self.clients} clients; a "
             f"client takes part at most once per epoch, so in at most "
-            f"{counted(self.participation_planned)}{observed}; a started epoch counts whole.{self._extension()}"
+            f"{counted(self.participation_planned)}{observed}; a started epoch counts whole."
         )
-
-    def _extension(self) -> str:
-        """Say of an extended run what its epsilon covers; nothing of another."""
-        if len(self.parts) == 1:
-            return ""
         first, *added = self.parts
-        return (
-            f" The run had ended after {counted(first)}, and was extended by "
-            f"{' and then by '.join(map(counted, added))} when all before had been released. Epsilon is that of all "
-            f"{counted(self.epochs, 'started epoch')} together; it also covers the choice to go on, which may follow from "
-            f"what was released before, as long as it never leads to more than {self.epochs_planned} (adaptive "
-            "composition of equal epochs)."
-        )
+        if added:
+            text += (
+                f" The run had ended after {counted(first)}, and was extended by "
+                f"{' and then by '.join(map(counted, added))} when all before had been released. Epsilon is that of all "
+                f"{counted(self.epochs, 'started epoch')} together; it also covers the choice to extend it, which may follow "
+                f"from what was released before, as long as it never leads to more than {self.epochs_planned} (adaptive "
+                "composition of equal epochs)."
+            )
+        return text
 
 
 @dataclass(frozen=True)
 class Conduct:
     """How a run went, as far as its plan does not say it already.
 
-    epochs: epochs started, each of which counts whole.  reproducible: masks and noise follow from a public seed.
-    participation_observed: the largest number of epochs any one client took part in, None before that is known.
-    unprotected_metrics: figures that no noise covers were recorded.  optimized_metric: the figure that is handed to
-    the user who chooses settings by several runs, None for none.  accepts_copy: a session had the permission
-    to continue a copy.  leaves_out_unready: epochs began without nodes whose data could not be loaded.
-    unit_of_privacy: what one client is, also where a large user was cut into several.  uncovered: a sentence for each thing
-    learnt from the training users outside the mechanism.  ledger: the events of the epochs started, from which epsilon is
-    computed; None where all are the plan's.  Raises `SettingError` for a ledger of another number of epochs, and for a client that took part in
-    more epochs than were started: the accounting would not cover it.
+    reproducible: masks and noise follow from a public seed.  participation_observed: the largest number of epochs any one
+    client took part in, None before that is known.  unprotected_metrics: figures that no noise covers were recorded.
+    optimized_metric: the figure that is handed to the user who chooses settings by several runs, None for none.
+    accepts_copy: a session had the permission to continue a copy.  leaves_out_unready: epochs began without nodes whose data
+    could not be loaded.  unit_of_privacy: what one client is, also where a large user was cut into several.  uncovered: a
+    sentence for each thing learnt from the training users outside the mechanism.
     """
 
-    epochs: int
     reproducible: bool
     participation_observed: int | None = None
     unprotected_metrics: bool = False
@@ -229,37 +199,32 @@ class Conduct:
     leaves_out_unready: bool = False
     unit_of_privacy: str = "one client"
     uncovered: tuple[str, ...] = ()
-    ledger: Ledger | None = None
-
-    def __post_init__(self) -> None:
-        if self.ledger is not None and len(self.ledger.entries) != self.epochs:
-            raise SettingError(
-                f"epochs is {self.epochs}, but the ledger holds {len(self.ledger.entries)}; give those of the ledger."
-            )
-        if self.participation_observed is not None and self.participation_observed > self.epochs:
-            raise SettingError(
-                f"participation_observed is {self.participation_observed} in {self.epochs} epochs; a client "
-                "may take part at most once per epoch."
-            )
 
 
-def write_statement(plan: "Plan", conduct: Conduct) -> Statement:
-    """Return the statement of a run that followed `plan` as `conduct` says.
+def write_statement(plan: "Plan", ledger: Ledger, conduct: Conduct) -> Statement:
+    """Return the statement of a run that followed `plan` as `conduct` says, and started the epochs in `ledger`.
 
     The radii stated are those accounted, (1 + TAU) times the clip norm with int8.
     """
-    event, who = plan.epoch_event, plan.participation
-    spent = plan.spent(conduct.epochs) if conduct.ledger is None else plan.spent_on(conduct.ledger)
-    noisy = event.noise_multiplier > 0 and math.isfinite(spent.epsilon)
+    event, who, spent, epochs = (
+        plan.epoch_event,
+        plan.participation,
+        plan.spent_on(ledger),
+        len(ledger.entries),
+    )
+    assert (conduct.participation_observed or 0) <= epochs, "a client took part twice in an epoch"
+    if event.noise_multiplier == 0:
+        spent = replace(spent, epsilon=math.inf, epsilon_rdp=math.inf)
+    is_noisy = math.isfinite(spent.epsilon)
     return Statement(
-        private=noisy and not conduct.reproducible and spent.epsilon <= LARGEST,
+        **vars(spent),
+        private=is_noisy and not conduct.reproducible and spent.epsilon <= LARGEST,
         unit_of_privacy=conduct.unit_of_privacy,
-        adjacency=spent.adjacency,
         released=RELEASED,
         trust=TRUST,
         mechanism=plan.factorization.family,
         rounds_per_epoch=who.rounds_per_epoch,
-        epochs=conduct.epochs,
+        epochs=epochs,
         epochs_planned=who.epochs,
         parts=who.epochs_of_parts,
         cohort_size=who.cohort_size,
@@ -275,19 +240,12 @@ def write_statement(plan: "Plan", conduct: Conduct) -> Statement:
         sigma_by_epoch=tuple(plan.sigma_in(epoch) for epoch in range(who.epochs)),
         noise_multiplier=event.noise_multiplier,
         effective_noise_multiplier=event.effective_noise_multiplier,
-        epsilon=spent.epsilon if noisy else math.inf,
-        epsilon_rdp=spent.epsilon_rdp if noisy else math.inf,
-        epsilon_exact=spent.epsilon_exact,
-        epsilon_tight=spent.epsilon_tight,
-        delta=spent.delta,
         floating_point=plan.floating_point,
-        order=spent.order,
-        accountant=spent.accountant,
         participation_planned=who.epochs,
         participation_observed=conduct.participation_observed,
         secrets=SECRETS_REPRODUCIBLE if conduct.reproducible else SECRETS_FROM_SYSTEM,
         not_covered=(*NOT_COVERED, *_not_covered_besides(plan, conduct)),
-        warnings=tuple(_warnings(plan, conduct, spent.epsilon if noisy else None)),
+        warnings=tuple(_warnings(plan, ledger, conduct, spent.epsilon)),
     )
 
 
@@ -308,16 +266,16 @@ def _not_covered_besides(plan: "Plan", conduct: Conduct) -> Iterator[str]:
         yield CHOICE.format(metric=conduct.optimized_metric)
 
 
-def _warnings(plan: "Plan", conduct: Conduct, epsilon: float | None) -> Iterator[str]:
-    """Yield the warnings of a run of this `epsilon`, None without noise."""
-    if epsilon is None:
+def _warnings(plan: "Plan", ledger: Ledger, conduct: Conduct, epsilon: float) -> Iterator[str]:
+    """Yield the warnings of a run of this `epsilon`, infinite without noise."""
+    if epsilon == math.inf:
         yield "NOT private: the noise multiplier is 0, epsilon is infinite."
     if conduct.reproducible:
         yield (
             "NOT private as run: masks and noise follow from a public seed, so anyone can recompute and remove them; the "
             "figures describe the same run with secrets from the operating system."
         )
-    if epsilon:
+    if 0 < epsilon < math.inf:
         about = (epsilon_warning(epsilon), delta_warning(plan.privacy.delta, plan.participation.clients))
         yield from (f"Warning: {sentence}" for sentence in about if sentence is not None)
     if conduct.accepts_copy:
@@ -327,17 +285,10 @@ def _warnings(plan: "Plan", conduct: Conduct, epsilon: float | None) -> Iterator
         )
     if conduct.unprotected_metrics:
         yield "Unprotected metrics are switched on: what they reveal about a client is not bounded by epsilon."
-    if conduct.ledger is not None:
-        yield from _other_events(plan, conduct.ledger)
-    yield from conduct.uncovered
-
-
-def _other_events(plan: "Plan", ledger: Ledger) -> Iterator[str]:
-    """Yield a warning where epochs began with another event than the plan's."""
-    others = [entry for entry in ledger.entries if not entry.agrees_with(plan.epoch_event)]
-    if others:
+    if others := [entry for entry in ledger.entries if not entry.agrees_with(plan.epoch_event)]:
         least = min(entry.noise_multiplier for entry in others)
         yield (
             f"Warning: {len(others)} of {counted(len(ledger.entries), 'started epoch')} began otherwise than stated, with a "
             f"noise multiplier down to {least:.4g}; epsilon is that of all epochs as they began."
         )
+    yield from conduct.uncovered

@@ -2,7 +2,6 @@
 
 import os
 import random
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -35,11 +34,6 @@ class Raises(Linear):
         raise ValueError("the layers\ndo not fit")
 
 
-class Exits(Linear):
-    def forward(self, x):
-        sys.exit(0)
-
-
 class NotANumber(Linear):
     def forward(self, x):
         return super().forward(x) / 0 * 0
@@ -61,36 +55,14 @@ class WrongInput(Linear):
         return self.linear(x.flatten(1)[:, :-1])
 
 
-class KeywordNeeded(Linear):
-    def forward(self, x, *, mask):
-        return super().forward(x * mask)
-
-
 class Pair(Linear):
     def forward(self, x):
         return super().forward(x), x
 
 
-class Embedding(Linear):
-    """A model of text, on images."""
-
-    def __init__(self, input_shape, classes):
-        super().__init__(input_shape, classes)
-        self.embedding = nn.Embedding(100, 3)
-        self.lstm = nn.LSTM(3, 10, batch_first=True)
-
-    def forward(self, x):
-        return self.lstm(self.embedding(x))[0]
-
-
 class Detached(Linear):
     def forward(self, x):
         return super().forward(x).detach()
-
-
-class Whole(Linear):
-    def forward(self, x):
-        return super().forward(x).long()
 
 
 class AllFrozen(Linear):
@@ -134,17 +106,6 @@ class Unused(Linear):
     def __init__(self, input_shape, classes):
         super().__init__(input_shape, classes)
         self.pool = nn.Linear(8, 8)
-
-
-class DetachedBackbone(Linear):
-    """Freezes its first layer in forward only, so that it counts as one that trains."""
-
-    def __init__(self, input_shape, classes):
-        super().__init__(input_shape, classes)
-        self.backbone = nn.Linear(64, 64)
-
-    def forward(self, x):
-        return self.linear(self.backbone(x.flatten(1)).detach())
 
 
 class RaisesOnMany(Linear):

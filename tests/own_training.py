@@ -44,15 +44,6 @@ def whole_batch(model, x, y, settings, order) -> nn.Module:
     return model
 
 
-def only_adds_gradients(model, x, y, settings, order) -> nn.Module:
-    """Take a step along whatever gradient is there already and one of its own."""
-    nn.functional.cross_entropy(model(x), y).backward()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.sub_(parameter.grad)
-    return model
-
-
 def raising(model, x, y, settings, order) -> nn.Module:
     """Fail."""
     raise RuntimeError("out of luck")

@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 
-from fedmf.accounting import EpochEvent
+from fedmf.accounting import EpochEvent, Ledger
 from fedmf.mechanisms import design_run, of_run
 from fedmf.mechanisms.schedules import rates
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
+from fedmf.statement import Conduct, Statement, write_statement
 
 KEY = SecretKey.reproducible(11)
 
@@ -62,6 +63,13 @@ def small_plan(
             family, of_run(rounds_per_epoch, epochs, momentum, rates(schedule, rounds_per_epoch * epochs))
         ),
         seed=PublicSeed(5),
+    )
+
+
+def stated(plan: Plan, epochs: int = 2, **conduct: object) -> Statement:
+    """Return the statement of a run that started `epochs` epochs of the plan, with secret keys."""
+    return write_statement(
+        plan, Ledger((plan.epoch_event,) * epochs), Conduct(**{"reproducible": False, **conduct})
     )
 
 

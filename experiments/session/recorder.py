@@ -311,7 +311,6 @@ class Recorder:
         """Return privacy.json: the statement, the same in words, and the code of every session so far."""
         dataset = self._experiment.dataset
         conduct = Conduct(
-            epochs=len(state.ledger.entries),
             reproducible=self._run.reproducible,
             participation_observed=self._most_epochs(len(state.ledger.entries)),
             unprotected_metrics=self._run.unprotected_metrics,
@@ -320,9 +319,8 @@ class Recorder:
             leaves_out_unready=self._provenance.allowed(WITHOUT_UNREADY),
             unit_of_privacy=dataset.unit,
             uncovered=dataset.uncovered,
-            ledger=state.ledger,
         )
-        statement = write_statement(self._experiment.plan, conduct)
+        statement = write_statement(self._experiment.plan, state.ledger, conduct)
         return {
             **statement.to_dict(),
             "paragraph": statement.paragraph(),

@@ -6,10 +6,10 @@ value from the public settings of the run.
 
 from dataclasses import dataclass
 
-from fedmf.checks import check_choice, check_keep_probability, check_positive
+from fedmf.checks import check_keep_probability, check_positive
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
-from fedmf.setting import REQUIRED, ROTATIONS, VALUE_TYPES, setting
+from fedmf.setting import REQUIRED, ROTATIONS, VALUE_TYPES, check_fields, setting
 from fedmf.updates.rotation import Rotation, padded_dimension
 from fedmf.updates.vectors import default_linf_bound
 from fedmf.updates.wire import Bounds
@@ -38,8 +38,7 @@ class Compression:
             raise SettingError(
                 f"keep_probability is {self.keep_probability}; masks of 64 bits need at least 2^-32."
             )
-        check_choice("rotation", self.rotation, ROTATIONS)
-        check_choice("value_type", self.value_type, VALUE_TYPES)
+        check_fields(self)
 
 
 @dataclass(frozen=True)

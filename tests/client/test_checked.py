@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from client.data import CLASSIFICATION, NEXT_TOKEN, Dataset, Examples, load
-from client.data.clients import checked
+from client.data.clients import limited as checked
 from client.data.dataset import LazyClients
 from client.data.identity import digest_clients
-from client.imports import import_maker
-from fedmf.errors import DataError, SettingError
+from fedmf.errors import DataError
 from fedmf.randomness import SecretKey
 
 KEY = SecretKey.reproducible(0)
@@ -88,9 +87,9 @@ def test_tokens_outside_the_vocabulary_fail_and_padding_does_not(wrong) -> None:
     ("changed", "sentence"),
     [
         ({"classes": 0}, "mine .* classes is 0"),
-        ({"classes": "ten"}, "mine .* classes is 'ten'"),
+        ({"classes": "ten"}, "mine .* classes is ten"),
         ({"classes": True}, "mine .* classes is True"),
-        ({"input_shape": (0,)}, "shape is .0,.; it must be"),
+        ({"input_shape": (0,)}, "shape is 0; it must be"),
         ({"input_shape": "ab"}, "shape is 'ab'; it must be"),
         ({"input_shape": (3,)}, "an input of this data set is float32"),
         ({"task": NEXT_TOKEN}, "tokens are integers"),
@@ -187,17 +186,6 @@ def test_a_test_set_that_is_none_is_refused_before_it_is_shortened(loaders):
         load(f"{loaders.stem}:no_examples", max_test_examples=1)
 
 
-@pytest.mark.parametrize(
-    "source", ["1 / 0", "raise SystemExit(0)", "def f(:", "raise ValueError('no')", "import nothing_at_all"]
-)
-def test_a_module_that_cannot_be_imported_is_a_setting_error(tmp_path, monkeypatch, source):
-    name = f"broken_{abs(hash(source))}"
-    (tmp_path / f"{name}.py").write_text(source)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(SettingError, match=f"name is '{name}:load', which cannot be imported"):
-        import_maker(f"{name}:load", "name", Dataset)
-
-
 def test_an_own_clients_failure_names_client_type_and_place(monkeypatch):
     held = checked(failing(), is_own=True).clients
     assert len(held[0]) == 3
@@ -209,10 +197,6 @@ def test_an_own_clients_failure_names_client_type_and_place(monkeypatch):
         DataError, match="identify of the clients of dataset mine failed: SystemExit: no names"
     ):
         digest_clients(held, KEY)
-
-
-def test_a_parser_of_ours_that_fails_keeps_its_traceback():
-    """A mistake of this project is no broken file."""
-    held = checked(failing(), is_own=False).clients
+    # A mistake of this project is no broken file: it keeps its type.
     with pytest.raises(ZeroDivisionError):
-        held[1]
+        checked(failing(), is_own=False).clients[1]

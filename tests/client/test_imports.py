@@ -11,10 +11,19 @@ from client.imports import import_path, reason
 from fedmf.errors import DataError, SettingError
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_current_directory_is_looked_in_at_that_import_alone(tmp_path, monkeypatch, fails):
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("", None),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("def f(:", "SyntaxError"),
+        ("import nothing_at_all", "ModuleNotFoundError"),
+    ],
+)
+def test_the_current_directory_is_looked_in_at_that_import_alone(tmp_path, monkeypatch, source, error):
     (tmp_path / "own_code_here.py").write_text(
-        "import own_sibling_here\nVALUE = own_sibling_here.VALUE\n" + "1 / 0\n" * fails
+        f"import own_sibling_here\nVALUE = own_sibling_here.VALUE\n{source}\n"
     )
     (tmp_path / "own_sibling_here.py").write_text("VALUE = 3\n")
     (tmp_path / "own_other_here.py").write_text("")
@@ -23,11 +32,13 @@ def test_the_current_directory_is_looked_in_at_that_import_alone(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     for name in ("own_code_here", "own_sibling_here"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    if fails:
-        with pytest.raises(SettingError, match=r"cannot be imported .*: ZeroDivisionError: division by zero"):
-            import_path("own_code_here:VALUE", "model")
-    else:
+    if error is None:
         assert import_path("own_code_here:VALUE", "model") == 3
+    else:
+        with pytest.raises(
+            SettingError, match=f"model is 'own_code_here:VALUE', which cannot be .*: {error}"
+        ):
+            import_path("own_code_here:VALUE", "model")
     assert sys.path == path
     with pytest.raises(ModuleNotFoundError):
         __import__("own_other_here")

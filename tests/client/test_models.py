@@ -54,10 +54,9 @@ def test_a_model_has_the_documented_size_no_buffers_and_parameters_that_the_seed
 
 
 @pytest.mark.parametrize("name", ["logistic", "mlp", "cnn"])
-@pytest.mark.parametrize("shape", [(8, 8), (32, 30, 3)])
-def test_classifiers_fit_any_image_shape(name, shape):
-    model = build(name, input_shape=shape, classes=7, seed=1)
-    assert model(torch.zeros(5, *shape)).shape == (5, 7)
+def test_classifiers_fit_any_image_shape(name):
+    for shape in ((8, 8), (32, 30, 3)):
+        assert build(name, input_shape=shape, classes=7, seed=1)(torch.zeros(5, *shape)).shape == (5, 7)
 
 
 @pytest.mark.parametrize("name", ["lstm", "char_lstm"])
@@ -276,14 +275,6 @@ def saved(path, **arrays):
     return path
 
 
-def test_a_file_gives_the_weights_whose_names_it_has_and_leaves_the_others(tmp_path):
-    model, before = two_layers().requires_grad_(True), two_layers()
-    weight = np.arange(20, dtype="f8").reshape(5, 4)
-    start_from(model, saved(tmp_path / "start.npz", **{"0.weight": weight, "else": np.ones(3)}))
-    np.testing.assert_array_equal(model[0].weight.detach(), weight)
-    assert torch.equal(model[2].weight, before[2].weight)
-
-
 BIAS = {"2.bias": np.ones(3)}
 UNFIT = {
     "no file": ({}, "cannot be used: .*No such file"),
@@ -315,8 +306,8 @@ def test_files_that_do_not_fit_are_errors_and_leave_the_model_as_it_was(tmp_path
         assert torch.equal(one, other)
 
 
-def test_a_model_is_built_from_its_start_and_with_what_trains(tmp_path):
-    path = saved(tmp_path / "start.npz", **{"1.weight": np.full((10, 4), 0.5)})
+def test_a_model_is_built_from_what_its_start_has_and_with_what_trains(tmp_path):
+    path = saved(tmp_path / "start.npz", **{"1.weight": np.full((10, 4), 0.5), "else": np.ones(3)})
     given = {"name": "logistic", "input_shape": (2, 2), "classes": 10, "seed": 0}
     model = build(**given, start=path, trainable=["*.bias"])
     assert layout_of(model).names == ("1.bias",)
@@ -369,10 +360,6 @@ def test_only_adapters_and_what_is_named_train_and_a_layer_in_two_places_has_one
 def test_what_cannot_be_adapted_is_an_error(wrong, said):
     with pytest.raises(SettingError, match=said):
         with_adapters(two_layers(), **wrong)
-
-
-def test_layers_that_torch_reads_without_calling_them_are_errors():
-    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16), nn.Linear(8, 3))
+    torchs = nn.TransformerEncoderLayer(8, 2, 16)
     with pytest.raises(SettingError, match=r"0\.linear1, a part of torch's TransformerEncoderLayer"):
-        with_adapters(model, 2)
-    assert layout_of(with_adapters(model, 2, layers=["1"])).names == ("1.low_rank_in", "1.low_rank_out")
+        with_adapters(nn.Sequential(torchs), 2)

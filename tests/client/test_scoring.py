@@ -82,13 +82,6 @@ class Echo(nn.Module):
         return x * self.scale
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 256])
-def test_accuracy_and_loss_are_the_obvious_ones_whatever_the_batch_size(batch_size):
-    got = score(Echo(), Examples(LOGITS, np.array([0, 1, 2])), batch_size=batch_size)
-    assert (got.accuracy, got.counted) == (2 / 3, 3)
-    assert got.loss == pytest.approx(-(math.log(0.7) + math.log(0.8) + math.log(0.25)) / 3, rel=1e-6)
-
-
 def test_padding_counts_for_nothing_and_uncounted_tokens_for_the_loss_only():
     x, y = np.stack([LOGITS, LOGITS]), np.array([[0, 1, IGNORED_TARGET], [1, 0, 0]])
     got = score(Echo(), Examples(x, y), uncounted=(0,))
@@ -102,7 +95,7 @@ def test_the_score_is_the_loss_that_is_trained_whatever_the_batches(name):
     model = nn.Linear(4, 3)
     x, y = np.random.default_rng(0).random((7, 4)).astype("f4"), np.arange(7) % 3
     whole = find_loss(name)(model(torch.from_numpy(x)), torch.from_numpy(y)).item()
-    for batch_size in (2, 7):
+    for batch_size in (1, 2, 7):
         found = score(model, Examples(x, y), loss=find_loss(name), batch_size=batch_size)
         assert found.loss == pytest.approx(whole, rel=1e-6)
 
@@ -130,22 +123,12 @@ def own(monkeypatch):
     return add
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 256])
-def test_f1_is_the_macro_average_of_scikit_learn_and_top5_the_share_with_fewer_than_five_larger_outputs(
-    batch_size,
-):
-    x, y = draw()
-    # Some class is predicted that is never right, which counts as 0.
-    assert set(y) < set(y) | set(x.argmax(-1))
-    larger = (x > x[np.arange(len(y)), y][:, None]).sum(-1)
-    assert 0 < (larger < 5).mean() < 1
-    found = scored(["f1", "top5"], x, y, batch_size=batch_size).metrics
-    assert found["f1"] == pytest.approx(f1_score(y, x.argmax(-1), average="macro"), rel=1e-12)
-    assert found["top5"] == (larger < 5).mean()
+@pytest.mark.parametrize("batch_size", [1, 3, 256])
+def test_metrics_are_those_of_others_on_the_targets_that_they_are_given(own, batch_size):
+    """F1 as scikit-learn's macro average, top5 by its meaning; on the targets that the accuracy counts.
 
-
-def test_which_targets_a_metric_is_given(own):
-    """Those that the accuracy counts; perplexity all but padding, whatever the loss is; a function the whole split once."""
+    Perplexity takes all but padding, whatever the loss is; a function the whole split once.
+    """
     calls = []
 
     def keep(outputs, targets) -> float:
@@ -156,18 +139,20 @@ def test_which_targets_a_metric_is_given(own):
     y[:, -1] = IGNORED_TARGET
     real, chosen = y != IGNORED_TARGET, (y != IGNORED_TARGET) & (y != 2)
     entries = ["f1", "top5", "perplexity", own("keep", keep)]
-    got = scored(entries, x, y, uncounted=(2,), batch_size=3, loss=lambda outputs, targets: torch.tensor(7.0))
+    given = {"uncounted": (2,), "batch_size": batch_size, "loss": lambda outputs, targets: torch.tensor(7.0)}
+    got = scored(entries, x, y, **given)
     flat, targets = x[chosen], y[chosen]
+    assert {*flat.argmax(-1)} - {*targets}  # some class is predicted that is never right, which counts as 0
+    larger = (flat > flat[np.arange(len(targets)), targets][:, None]).sum(-1)
     assert got.metrics["f1"] == pytest.approx(f1_score(targets, flat.argmax(-1), average="macro"), rel=1e-12)
-    assert got.metrics["top5"] == scored(["top5"], flat, targets).metrics["top5"]
-    assert got.counted == len(targets)
+    assert 0 < got.metrics["top5"] == (larger < 5).mean() < 1
+    assert (got.counted, got.loss) == (len(targets), pytest.approx(7))
     likelihoods = torch.log_softmax(torch.from_numpy(x[real]).double(), -1)[range(real.sum()), y[real]]
-    assert got.loss == pytest.approx(7)
     assert got.metrics["perplexity"] == pytest.approx(math.exp(-likelihoods.mean()), rel=1e-6)
-    ((given, labels),) = calls
+    ((outputs, labels),) = calls
     assert got.metrics["keep"] == 0.25
-    assert (given.dtype, given.device.type) == (torch.float32, "cpu")
-    np.testing.assert_array_equal(given.numpy(), flat)
+    assert (outputs.dtype, outputs.device.type) == (torch.float32, "cpu")
+    np.testing.assert_array_equal(outputs.numpy(), flat)
     np.testing.assert_array_equal(labels.numpy(), targets)
 
 
@@ -184,22 +169,6 @@ def test_nothing_to_count_is_not_a_number_and_a_perplexity_beyond_all_floats_is_
     assert not got.failures
     x = np.array([[1e4, *[0.0] * (CLASSES - 1)]], "f4")
     assert scored(["perplexity"], x, np.array([1])).metrics["perplexity"] == math.inf
-
-
-def test_a_custom_class_is_given_batches_and_a_new_one_is_made_for_every_evaluation(own):
-    class Batches(Metric):
-        def __init__(self):
-            self.seen = []
-
-        def add(self, outputs, targets):
-            self.seen.append(len(targets))
-
-        def value(self):
-            return float(self.seen == [16, 16, 8])
-
-    metrics = find_metrics([own("Batches", Batches)], classes=CLASSES)
-    for _ in range(2):
-        assert score(Echo(), Examples(*draw()), metrics=metrics, batch_size=16).metrics == {"Batches": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -265,10 +234,12 @@ def give(value):
 )
 def test_a_metric_that_fails_loses_nothing_but_itself(own, value, says):
     x, y = draw()
-    entries = [own("bad", give(value)), "f1", own("good", give(0.5))]
+    # A number is a number in any of its usual types.
+    good = [np.float32(0.5), torch.tensor([[0.5]]), np.array([[0.5]]), Decimal("0.5")]
+    entries = [own("bad", give(value)), "f1", *(own(f"good{i}", give(one)) for i, one in enumerate(good))]
     got, usual = scored(entries, x, y), scored(["f1"], x, y)
     assert (got.accuracy, got.loss, got.metrics["f1"]) == (usual.accuracy, usual.loss, usual.metrics["f1"])
-    assert got.metrics["good"] == 0.5
+    assert [got.metrics[f"good{i}"] for i in range(len(good))] == [0.5] * len(good)
     assert math.isnan(got.metrics["bad"])
     assert set(got.failures) == {"bad"}
     metrics = find_metrics(entries, classes=CLASSES)
@@ -276,33 +247,35 @@ def test_a_metric_that_fails_loses_nothing_but_itself(own, value, says):
         refuse_failures(got, metrics, "it")
 
 
-@pytest.mark.parametrize(
-    "value", [np.float32(0.5), torch.tensor([[0.5]]), np.array([[0.5]]), Decimal("0.5"), math.nan]
-)
-def test_a_number_is_a_number_in_any_of_its_usual_types(own, value):
-    got = scored([own("half", give(value))], *draw())
-    np.testing.assert_equal(got.metrics, {"half": math.nan if value is math.nan else 0.5})
-    assert not got.failures
+def test_a_custom_class_is_given_batches_anew_in_every_evaluation_and_left_alone_once_it_fails(own):
+    class Batches(Metric):
+        def __init__(self):
+            self.seen = []
 
-
-def test_a_class_that_fails_at_any_step_is_left_alone_after_it(own):
-    calls = []
-
-    class Fails(Metric):
         def add(self, outputs, targets):
-            calls.append(1)
-            raise ValueError("at add")
+            self.seen.append(len(targets))
 
         def value(self):
-            raise AssertionError("asked although it failed")
+            return float(self.seen == [16, 16, 8])
+
+    class Fails(Batches):
+        def add(self, outputs, targets):
+            assert not self.seen, "asked although it failed"
+            super().add(outputs, targets)
+            raise ValueError("at add")
+
+        value = None
 
     class FailsAtStart(Fails):
         def __init__(self):
             raise ValueError("at start")
 
-    got = scored([own("Fails", Fails), own("FailsAtStart", FailsAtStart)], *draw(), batch_size=8)
-    assert got.failures == {"Fails": "ValueError: at add", "FailsAtStart": "ValueError: at start"}
-    assert len(calls) == 1
+    entries = [own(kind.__name__, kind) for kind in (Batches, Fails, FailsAtStart)]
+    metrics = find_metrics(entries, classes=CLASSES)
+    for _ in range(2):
+        got = score(Echo(), Examples(*draw()), metrics=metrics, batch_size=16)
+        assert got.metrics["Batches"] == 1
+        assert got.failures == {"Fails": "ValueError: at add", "FailsAtStart": "ValueError: at start"}
 
 
 def test_a_metric_that_writes_into_its_inputs_or_draws_spoils_nothing(own):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from client.app import Resident, Sent
 from client.data import Examples
@@ -166,30 +165,6 @@ def test_what_the_loss_does_not_depend_on_has_the_gradient_zero(chosen):
     np.testing.assert_allclose(trained, start + turn(Trainer(model, given), start=start), atol=1e-6)
 
 
-class Recomputing(nn.Module):
-    """A model that computes its inner layer again in the backward pass, which `torch.autograd.grad` refuses."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.inner, self.outer = nn.Linear(4, 12), nn.Linear(12, 3)
-        self.is_checkpointed = True
-
-    def forward(self, x):
-        x = x.flatten(1).requires_grad_()
-        if self.is_checkpointed:
-            return self.outer(checkpoint(self.inner, x, use_reentrant=True))
-        return self.outer(self.inner(x))
-
-
-def test_a_model_that_recomputes_in_its_backward_pass_trains_as_one_that_does_not():
-    model, updates = Recomputing(), []
-    for model.is_checkpointed in (True, False):
-        updates.append(turn(Trainer(model, settings()), start=flat_parameters(model)))
-    np.testing.assert_allclose(*updates, atol=1e-7)
-    assert updates[0].any()
-
-
 def test_a_turn_overwrites_what_the_turn_before_returned_of_train_but_not_of_update():
     start, trainer = flat_parameters(network()), Trainer(network(), settings())
     update = turn(trainer, 0)
@@ -199,13 +174,6 @@ def test_a_turn_overwrites_what_the_turn_before_returned_of_train_but_not_of_upd
     turn(trainer, 1)
     np.testing.assert_array_equal(update, held)
     assert not np.array_equal(trained - start, held)
-
-
-def test_a_custom_loop_finds_no_gradient_of_the_client_before():
-    trainer = Trainer(network(), settings(trainer="own_training:only_adds_gradients"))
-    first = turn(trainer, 1)
-    turn(trainer, 2)
-    np.testing.assert_array_equal(turn(trainer, 1), first)
 
 
 @pytest.mark.parametrize(
@@ -235,18 +203,20 @@ def test_a_custom_loop_that_fails_is_an_error_each_time_and_one_that_diverges_se
     assert not kept.values.any()
 
 
-def test_a_loop_leaves_examples_settings_and_torchs_modes_as_they_were():
+def test_a_loop_leaves_examples_settings_gradients_and_torchs_modes_as_they_were():
     """Or what one client's data did would be part of the next one's turn."""
     given = settings(trainer="own_training:leaves_traces")
-    trainer, (x, y) = Trainer(network(), given), examples()
-    kept, start = (x.copy(), y.copy()), flat_parameters(network())
-    first = trainer.update(start, x, y, order=np.random.default_rng(0))
+    trainer, data = Trainer(network(), given), [examples(client) for client in range(2)]
+    kept, start = [array.copy() for client in data for array in client], flat_parameters(network())
+    first, _, again = (
+        trainer.update(start, *data[client], order=np.random.default_rng(client)) for client in (0, 1, 0)
+    )
     assert torch.is_grad_enabled()
     assert torch.get_default_dtype() == torch.float32
-    np.testing.assert_array_equal(x, kept[0])
-    np.testing.assert_array_equal(y, kept[1])
+    for array, before in zip([array for client in data for array in client], kept, strict=True):
+        np.testing.assert_array_equal(array, before)
     assert given.learning_rate == 0.3
-    np.testing.assert_array_equal(first, trainer.update(start, x, y, order=np.random.default_rng(0)))
+    np.testing.assert_array_equal(first, again)
 
 
 @pytest.mark.parametrize(

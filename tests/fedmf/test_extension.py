@@ -12,8 +12,7 @@ from fedmf.checks import rounded_up
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms import design_run, of_run
 from fedmf.mechanisms.schedules import rates
-from fedmf.statement import Conduct, write_statement
-from plans import small_plan
+from plans import small_plan, stated
 
 ANY = {"max_epsilon": 1e9}  # epsilon that any extension may reach
 PUBLISHED = {"keep_probability": 0.01, "noise_multiplier": 0.05, "linf_norm": 0.005935076377073027}
@@ -132,8 +131,7 @@ def test_a_part_cannot_follow_where_the_one_before_did_not_end(after):
 def test_the_statement_covers_both_parts_and_says_what_the_choice_to_go_on_rests_on():
     plan = small_plan(epochs=2, epsilon=3.0, noise_multiplier=None)
     longer = extended(plan, 2, 2)
-    ledger = ledger_of(longer, 4)
-    said = write_statement(longer, Conduct(epochs=4, reproducible=False, ledger=ledger))
+    said = stated(longer, 4)
     assert said.epsilon == longer.spent(4).epsilon > 3.0
     assert plan.precision < longer.precision  # what rounding costs is counted for all epochs
     assert (said.parts, said.epochs, said.epochs_planned, said.participation_planned) == ((2, 2), 4, 4, 4)
@@ -142,6 +140,6 @@ def test_the_statement_covers_both_parts_and_says_what_the_choice_to_go_on_rests
     for words in (f"epsilon = {rounded_up(said.epsilon)}", "ended after 2 epochs", "extended by 2 epochs", "all 4 started epochs",
                   "never leads to more than 4", "under no outcome runs more than 4 epochs"):  # fmt: skip
         assert words in text, words
-    alone = write_statement(plan, Conduct(epochs=2, reproducible=False)).paragraph()
+    alone = stated(plan).paragraph()
     assert "extended" not in alone
     assert "no outcome" not in alone

@@ -269,20 +269,6 @@ def test_moments_and_goodness_of_fit_of_four_millions(row):
         assert (stats.kstest(scale * row[: 1 << 20], "norm").pvalue > 1e-4) == fits
 
 
-def test_numbers_beyond_each_deviation_and_beside_each_edge_are_as_many_as_they_should_be(row):
-    """Within four of their own deviations, with a fixed key."""
-    for limit in (1, 2, 3, 4, 4.5, 5):
-        expected = row.size * stats.norm.sf(limit)
-        for side in (row, -row):
-            assert abs(np.count_nonzero(side > limit) - expected) < 4 * np.sqrt(expected) + 1
-    edges = np.array(sorted(exact_tables()[0][1:-1])) * STEP
-    sizes = np.sort(np.abs(row))
-    for sign in (-1, 1):
-        windows = np.searchsorted(sizes, np.stack([edges, edges + sign * 2.0**-8]))
-        expected = 2 * row.size * np.abs(stats.norm.cdf(edges + sign * 2.0**-8) - stats.norm.cdf(edges))
-        assert (np.abs(np.abs(np.diff(windows, axis=0)[0]) - expected) < 4.5 * np.sqrt(expected) + 1).all()
-
-
 def test_low_bits_signs_and_neighbours_are_independent(row):
     whole = (gaussian_row(KEY, 12, 1 << 20) - 0.5).astype(np.int64)
     assert stats.chisquare(np.bincount(whole & 4095, minlength=4096)).pvalue > 1e-4

@@ -1,12 +1,13 @@
 """What speaks against a plan: each sentence at its boundary, and the noise against dense matrices."""
 
 import math
-import re
 
 import numpy as np
 import pytest
+from scipy.linalg import block_diag
 
 from fedmf.mechanisms.schedules import rates
+from fedmf.mechanisms.workload import Workload, materialize
 from fedmf.outlook import (
     LONGEST_NOISE,
     MOST_NOISE,
@@ -35,15 +36,12 @@ def test_the_noise_over_the_signal_is_that_of_the_dense_matrices(family, beta, s
     plan = small_plan(
         family=family, momentum=beta, schedule=schedule, keep_probability=0.25, noise_multiplier=1.3
     )
-    decoder, encoder = plan.factorization.materialize()
-    columns = np.linalg.norm(encoder, axis=0)
-    sensitivity = np.repeat([columns[:4].max(), columns[4:].max()], decoder.shape[1] // 2)
-    per_coordinate = 1.3 * np.linalg.norm(decoder[-1] * sensitivity) / (0.25 * 3)
+    whole = materialize(Workload(8, beta, np.asarray(rates(schedule, 8))))
+    epochs = plan.factorization.epochs
+    noise = block_diag(*(epoch.sensitivity * epoch.stream.materialize_noising() for epoch in epochs))
+    per_coordinate = 1.3 * np.linalg.norm((whole @ noise)[-1]) / (0.25 * 3)
     signal = reach_by_hand(beta, np.asarray(rates(schedule, 8)))
     assert noise_of_run(plan) == pytest.approx(per_coordinate / signal, rel=1e-5)
-
-
-def test_the_noise_over_the_signal_does_not_hang_on_clip_norm_value_type_or_dimension():
     plans = [small_plan(), small_plan(l2_norm=0.01), small_plan(value_type="int8"), small_plan(dimension=900)]
     assert len({noise_of_run(plan) for plan in plans}) == 1
 
@@ -93,19 +91,6 @@ def test_a_large_model_is_warned_of_at_less_noise_when_it_is_long():
     assert about_noise(plan_of(MOST_NOISE_OF_LARGE * 0.999, dimension=100_000)) is None
 
 
-@pytest.mark.parametrize(("keep_probability", "helps"), [(0.0005, True), (0.05, False), (1.0, False)])
-def test_a_larger_keep_probability_is_advised_where_it_leaves_less_noise(keep_probability, helps):
-    def plan(gamma):
-        return small_plan(
-            dimension=30000, keep_probability=gamma, epsilon=1.0, noise_multiplier=None, epochs=4
-        )
-
-    (sentence,) = misgivings(plan(keep_probability))
-    assert ("a larger keep_probability" in sentence) is helps
-    less = noise_of_run(plan(min(1.0, 10 * keep_probability))) / noise_of_run(plan(keep_probability))
-    assert (less < 0.9) is helps
-
-
 def test_what_is_said_to_help_leaves_less_noise():
     given = {"epsilon": 1.0, "noise_multiplier": None}
     for better in (
@@ -114,6 +99,11 @@ def test_what_is_said_to_help_leaves_less_noise():
         {"clients": 24, "rounds_per_epoch": 8},
     ):
         assert noise_of_run(small_plan(**{**given, **better})) < 0.8 * noise_of_run(small_plan(**given))
+    few = given | {"dimension": 30_000, "keep_probability": 0.0005, "epochs": 4}
+    assert noise_of_run(small_plan(**few | {"keep_probability": 0.005})) < 0.9 * noise_of_run(
+        small_plan(**few)
+    )
+    assert "a larger keep_probability" in about_noise(small_plan(**few))
 
 
 @pytest.mark.parametrize(
@@ -124,19 +114,6 @@ def test_up_to_a_quarter_of_the_clients_may_stay_unasked(clients, cohort_size, r
     sentence = about_unasked(clients, cohort_size=cohort_size, rounds_per_epoch=rounds)
     assert (sentence is None) == (unasked is None)
     assert unasked is None or f"leaves {unasked} of {clients} clients" in sentence
-
-
-def test_what_is_said_to_ask_more_clients_asks_three_quarters_and_fits():
-    for clients in range(1, 60):
-        for cohort_size in range(1, clients + 1):
-            for rounds in range(1, clients // cohort_size + 1):
-                sentence = about_unasked(clients, cohort_size=cohort_size, rounds_per_epoch=rounds)
-                if sentence is None:
-                    continue
-                key, value, asked = re.search(r"(\w+)=(\d+) would ask (\d+)", sentence).groups()
-                changed = {"cohort_size": cohort_size, "rounds_per_epoch": rounds} | {key: int(value)}
-                assert int(asked) == math.prod(changed.values()) <= clients
-                assert about_unasked(clients, **changed) is None, (clients, cohort_size, rounds)
 
 
 def test_a_plan_names_everything_that_speaks_against_it():

@@ -42,6 +42,13 @@ def test_cohorts_of_an_epoch_are_disjoint(data):
     assert 0 <= drawn.min() <= drawn.max() < clients
 
 
+@pytest.mark.parametrize("clients", [SHUFFLED, SHUFFLED + 1, 70_001])
+def test_a_whole_epoch_of_many_clients_asks_each_at_most_once(clients):
+    asked = np.concatenate(whole_epoch(clients, 1000, clients // 1000, epoch=3, seed=2))
+    assert len(np.unique(asked)) == len(asked) == clients // 1000 * 1000
+    assert 0 <= asked.min() <= asked.max() < clients
+
+
 def test_too_many_rounds_names_the_largest_that_fits():
     with pytest.raises(
         ParticipationError,
@@ -54,13 +61,6 @@ def test_too_many_rounds_names_the_largest_that_fits():
         Participation(10, 2, 6, 3)
     assert rounds_that_fit(1437, 64, 22) == 22
     assert Participation(10, 2, 5, 3).rounds == 15
-
-
-@pytest.mark.parametrize("clients", [SHUFFLED, SHUFFLED + 1, 70_001])
-def test_a_whole_epoch_of_many_clients_asks_each_at_most_once(clients):
-    asked = np.concatenate(whole_epoch(clients, 1000, clients // 1000, epoch=3, seed=2))
-    assert len(np.unique(asked)) == len(asked) == clients // 1000 * 1000
-    assert 0 <= asked.min() <= asked.max() < clients
 
 
 def test_over_epochs_every_client_is_in_a_cohort_equally_often():

@@ -124,41 +124,30 @@ KINDS = [("zero_out", "rdp"), ("replace", "rdp"), ("zero_out", "tight")]
 
 
 @pytest.mark.parametrize(("adjacency", "accountant"), KINDS)
-def test_noise_for_an_epsilon_is_calibrated_under_the_plans_own_adjacency_and_accountant(
-    adjacency, accountant
-):
-    target = {"adjacency": adjacency, "accountant": accountant}
-    plan = small_plan(**target, epsilon=5.0, noise_multiplier=None, keep_probability=0.1, linf_norm=0.05)
-    event = plan.epoch_event
-    assert plan.spent().epsilon <= 5.0
-    assert privacy_spent(event, 2, delta=1e-5, **target).epsilon == pytest.approx(5.0, rel=1e-4)
-    for other in set(KINDS) - {(adjacency, accountant)}:
-        elsewhere = privacy_spent(event, 2, delta=1e-5, adjacency=other[0], accountant=other[1])
-        assert elsewhere.epsilon != pytest.approx(5.0, rel=5e-4)
-
-
-@pytest.mark.parametrize(("adjacency", "accountant"), KINDS)
-def test_a_plan_reports_and_limits_under_its_own_adjacency_and_accountant(adjacency, accountant):
+def test_a_plan_calibrates_reports_and_limits_under_its_own_adjacency_and_accountant(adjacency, accountant):
     """An epsilon under another relation, or of another bound, would be a smaller or larger number with this name."""
-    target = {"adjacency": adjacency, "accountant": accountant}
-    # Where the three numbers differ.
-    sparse = {"keep_probability": 0.1, "linf_norm": 0.05, "noise_multiplier": 0.5}
+    target, sparse = (
+        {"adjacency": adjacency, "accountant": accountant},
+        {"keep_probability": 0.1, "linf_norm": 0.05},
+    )
+    assert small_plan(
+        **target, **sparse, epsilon=5.0, noise_multiplier=None
+    ).spent().epsilon == pytest.approx(5, rel=1e-4)
+    sparse["noise_multiplier"] = 0.5  # where the three numbers differ
     plan = small_plan(**target, **sparse)
-    cost = {epochs: privacy_spent(plan.epoch_event, epochs, delta=1e-5, precision=plan.precision, **target)
-            for epochs in (1, 2)}  # fmt: skip
-    assert plan.spent() == cost[2]
-    assert plan.spent(1) == cost[1]
-    others = [privacy_spent(plan.epoch_event, 2, delta=1e-5, adjacency=other[0], accountant=other[1])
-              for other in KINDS]  # fmt: skip
+    event, ledger = plan.epoch_event, Ledger((plan.epoch_event,))
+    others = [privacy_spent(event, 2, delta=1e-5, adjacency=kind[0], accountant=kind[1]) for kind in KINDS]
     assert len({other.epsilon for other in others}) == 3
-    ledger = Ledger((plan.epoch_event,))
-    assert plan.spent_on(ledger) == cost[1]
-    assert ledger.spent(delta=1e-5, **target).epsilon < cost[1].epsilon  # of real numbers
-    enough = small_plan(**target, **sparse, max_epsilon=cost[2].epsilon * (1 + 1e-9))
+    once, twice = (
+        privacy_spent(event, epochs, delta=1e-5, precision=plan.precision, **target) for epochs in (1, 2)
+    )
+    assert (plan.spent(), plan.spent(1), plan.spent_on(ledger)) == (twice, once, once)
+    assert ledger.spent(delta=1e-5, **target).epsilon < once.epsilon  # of real numbers
+    enough = small_plan(**target, **sparse, max_epsilon=twice.epsilon * (1 + 1e-9))
     assert len(enough.start_epoch(ledger).entries) == 2
-    said = f"from {rounded_up(cost[1].epsilon)} to {rounded_up(cost[2].epsilon)}"
+    said = f"from {rounded_up(once.epsilon)} to {rounded_up(twice.epsilon)}"
     with pytest.raises(PrivacyBudgetExhausted, match=said):
-        small_plan(**target, **sparse, max_epsilon=cost[2].epsilon * (1 - 1e-6)).start_epoch(ledger)
+        small_plan(**target, **sparse, max_epsilon=twice.epsilon * (1 - 1e-6)).start_epoch(ledger)
 
 
 def test_an_epoch_that_differs_by_rounding_is_recorded_as_the_one_before_and_any_other_as_it_is():

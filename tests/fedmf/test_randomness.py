@@ -42,10 +42,7 @@ def test_derivation_separates_purposes_and_positions():
         KEY.ratchet().mask_key("1", 0),
     ]
     assert len({key.reveal() for key in derived}) == len(derived)
-
-
-def test_derivation_is_fixed_for_good():
-    # A resumed run must derive the keys that the run before the crash derived.
+    # Fixed for good: a resumed run must derive the keys that the run before the crash derived.
     assert KEY.mask_key("17", 3).reveal().hex()[:16] == "f22d2098d9f363eb"
     assert KEY.ratchet().reveal().hex()[:16] == "ae23bd2a35a9c2fb"
 

@@ -46,22 +46,16 @@ def slow_keys():
     return first, hmac.digest(prk, first + info + b"\x02", hashlib.sha256)
 
 
-def test_both_sides_have_the_same_two_keys_which_are_those_of_the_standard():
-    of_server, of_node = channels()
-    assert of_server == of_node
-    assert (of_server.to_node, of_server.to_server) == slow_keys()
-
-
-def test_a_box_is_what_the_standard_makes_and_opens_once_more():
-    channel, _ = channels()
+def test_both_sides_have_the_keys_of_the_standard_and_a_box_is_what_it_makes():
+    channel, of_node = channels()
+    assert channel == of_node
+    assert (channel.to_node, channel.to_server) == slow_keys()
     boxes = seal(channel.to_node, RECORDS, ABOUT)
     assert unseal(channel.to_node, boxes, ABOUT) == RECORDS
-    assert {name: len(box) - len(RECORDS[name]) for name, box in boxes.items()} == dict.fromkeys(
-        RECORDS, NONCE_BYTES + TAG_BYTES
-    )
+    lengths = {name: len(text) + NONCE_BYTES + TAG_BYTES for name, text in RECORDS.items()}
+    assert {name: len(box) for name, box in boxes.items()} == lengths
     box = boxes["task"]
-    about = ABOUT + b"task"
-    assert ChaCha20Poly1305(slow_keys()[0]).decrypt(box[:12], box[12:], about) == b"keys"
+    assert ChaCha20Poly1305(slow_keys()[0]).decrypt(box[:12], box[12:], ABOUT + b"task") == b"keys"
     assert seal(channel.to_node, RECORDS, ABOUT)["task"] != box  # a nonce of its own
 
 

@@ -15,8 +15,7 @@ from fedmf.mechanisms.noise import next_noise, released
 from fedmf.mechanisms.streams.protocol import feed
 from fedmf.normals import STEP
 from fedmf.randomness import SecretKey
-from fedmf.statement import Conduct, write_statement
-from plans import small_plan
+from plans import small_plan, stated
 
 RUN = {"dimension": 10**6, "rounds": 2048, "cohort_size": 100, "noise_multiplier": 1.0, "delta": 1e-5}
 
@@ -123,7 +122,7 @@ def test_a_target_is_met_with_the_price_and_the_statement_holds_it():
     real = privacy_spent(plan.epoch_event, 2, delta=1e-5 * (1 - 2 * price)).epsilon
     assert 2.0 - 1e-7 < real + 2 * price == plan.spent().epsilon <= 2.0
     assert real < 2.0 - 1.9 * price
-    said = write_statement(plan, Conduct(epochs=2, reproducible=False))
+    said = stated(plan)
     assert said.epsilon == plan.spent().epsilon
     assert said.to_dict()["floating_point"] == {"a": price, "beta": BETA, "phi": plan.floating_point.phi}
     assert f"a = {price:.2g}: 2 a is contained in epsilon" in said.paragraph()

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from fedmf.accounting import gaussian_epsilon, privacy_spent, rdp
-from fedmf.statement import Conduct, write_statement
-from plans import KEY, linf_event, small_plan
+from plans import KEY, linf_event, small_plan, stated
 from server.state import first_state, make_release
 
 # (order, gamma, kappa_inf / sigma, f of one coordinate), by arithmetic of fifty digits.
@@ -99,10 +98,10 @@ def test_the_released_noise_is_as_large_as_the_statement_says() -> None:
     plan = small_plan(**BASELINE, noise_multiplier=2.0, dimension=4096, linf_norm=0.1)
     state = first_state(plan, np.zeros(4096, "f4"), KEY)
     noise = make_release(plan, state, np.zeros(plan.rotation.padded), [])[0].noisy_sum
-    stated = write_statement(plan, Conduct(epochs=1, reproducible=False)).sigma
-    assert stated == pytest.approx(2.0 * 0.1 * 64)
+    sigma = stated(plan, 1).sigma
+    assert sigma == pytest.approx(2.0 * 0.1 * 64)
     # Of 4096 numbers the standard deviation is within 5 of its own deviations, 1/sqrt(8192) each.
-    assert np.std(noise) == pytest.approx(stated, rel=5 / math.sqrt(8192))
+    assert np.std(noise) == pytest.approx(sigma, rel=5 / math.sqrt(8192))
 
 
 def test_the_radius_counted_is_that_of_all_coordinates_at_the_bound() -> None:
@@ -117,7 +116,7 @@ def test_the_radius_counted_is_that_of_all_coordinates_at_the_bound() -> None:
 
 def test_the_statement_says_that_the_linf_bound_alone_counts_and_what_sigma_is_relative_to() -> None:
     plan = small_plan(**BASELINE, l2_norm=0.9, linf_norm=0.3)
-    said = write_statement(plan, Conduct(epochs=2, reproducible=False))
+    said = stated(plan)
     assert (said.geometry, said.coordinates, said.l2_norm, said.linf_norm) == ("linf", 64, 0.9, 0.3)
     assert said.ratio == pytest.approx(64)
     assert said.sigma == pytest.approx(said.noise_multiplier * math.sqrt(64) * 0.3)
@@ -125,5 +124,5 @@ def test_the_statement_says_that_the_linf_bound_alone_counts_and_what_sigma_is_r
     for words in ("from the L-infinity bound alone: all 64 coordinates", "an L2 norm of 2.4", "L_inf-CSGM"):
         assert words in text, words
     for changes in ({"geometry": "l2"}, {"noise_multiplier": 0.0}):
-        other = write_statement(small_plan(**{**BASELINE, **changes}), Conduct(epochs=2, reproducible=False))
+        other = stated(small_plan(**{**BASELINE, **changes}))
         assert "L-infinity bound alone" not in other.paragraph()
