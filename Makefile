@@ -12,6 +12,7 @@ setup: $(INSTALLED)
 # index of its CPU builds, where another offers the one for CUDA alone.
 TORCH ?= torch==2.13.0
 $(INSTALLED): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV): some minutes, without output. README.md has what is downloaded."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,ray,fast,data,sweep,docs,safetensors,onnx,metrics]"

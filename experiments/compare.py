@@ -14,7 +14,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, starmap
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from server.files import write_output
 CSV, PAGE = "compare.csv", "compare.html"
 CLAIMS = ("delta", "unit_of_privacy", "adjacency")
 MOST_LINES = len(COLOURS)
+MOST_COLUMNS = 6  # of settings: those of unlike runs are one column, in words
 EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
 KEEP = "compression.keep_probability"
 # What accuracy is drawn against: (words, key of the summary, the settings that it follows from: the first of these in which
@@ -213,13 +214,13 @@ def is_not_private(run: Run) -> bool:
 
 
 def label(settings: dict[str, Any]) -> str:
-    """Return settings in one line, under short names; of epsilon and noise multiplier the one that was given.
+    """Return the settings that have a value in one line, under short names.
 
     >>> label({"privacy.epsilon": 8.0, "privacy.noise_multiplier": None, "mechanism.name": "optimal"})
     'epsilon = 8, mechanism = optimal'
     """
     names = short_names(settings)
-    shown = [key for key, value in settings.items() if not (value is None and key in EITHER)]
+    shown = [key for key, value in settings.items() if value is not None]
     return ", ".join(f"{names[key]} = {text_of(key, settings[key])}" for key in shown) or "all runs"
 
 
@@ -284,12 +285,14 @@ def results_table(compared: Comparison) -> Table:
     metrics = [
         name for name in compared.groups[0].row if f"{name}_runs" in compared.groups[0].row if name != "loss"
     ]
-    settings = short_names(compared.groups[0].settings).values()
+    names = short_names(compared.groups[0].settings)
+    is_folded = len(names) > MOST_COLUMNS
+    settings = ["settings"] if is_folded else names.values()
     to_reach = f"bytes to {text_of('accuracy', compared.target)}"
     header = [*settings, "seeds", "runs", *metrics, "epsilon spent", "compression", "values sent", to_reach]
     rows = [
         [
-            *(text_of(key, value) for key, value in group.settings.items()),
+            *([label(group.settings)] if is_folded else starmap(text_of, group.settings.items())),
             number(len(group.row["seeds"])),
             number(group.row["runs"]),
             *(_metric(name, group.row) for name in metrics),
@@ -303,8 +306,8 @@ def results_table(compared: Comparison) -> Table:
         place
         for group in compared.groups
         for place, value in enumerate(group.settings.values())
-        if isinstance(value, str)
-    }
+        if isinstance(value, str) and not is_folded
+    } | ({0} if is_folded else set())
     return Table(header, rows, sorted({*range(len(header))} - words))
 
 

@@ -46,7 +46,7 @@ from fedmf.accounting import (
 )
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.checks import check_at_least
-from fedmf.errors import ParticipationError
+from fedmf.errors import ParticipationError, SettingError
 from fedmf.mechanisms import design_run, prefix_sum
 from fedmf.outlook import about_cost, misgivings, noise_of_run
 from fedmf.participation import Participation, rounds_that_fit
@@ -308,11 +308,23 @@ def main(argv: Sequence[str]) -> NoReturn:
     A figure next to a setting of a run is an error: the numbers of clients and parameters follow from the run's data
     and model.
     """
-    keys = {text.lstrip("+~").partition("=")[0].partition(".")[0] for text in argv}
+    keys = [text.lstrip("+~").partition("=")[0] for text in argv]
     of_a_run = {item.name for item in fields(Settings)} | {"experiment", "hydra"}
-    if keys & of_a_run - {"mechanism", "output"}:  # which figures have too
+    settings = [key for key in keys if key.partition(".")[0] in of_a_run - {"mechanism", "output"}]
+    figures = [key for key in keys if key in {item.name for item in fields(PlanSettings)} - of_a_run]
+    if settings and figures and not {"-h", "--help"} & set(argv):
+        command.end_with(lambda: command.guard(lambda: _refuse_both(figures, settings)))
+    if settings:
         command.run(plan, "simulate", Settings, __doc__, argv)
     command.run(plan, "plan", PlanSettings, __doc__, argv)
+
+
+def _refuse_both(figures: Sequence[str], settings: Sequence[str]) -> NoReturn:
+    """Raise `SettingError` for figures of a plan next to settings of a run."""
+    raise SettingError(
+        f"{', '.join(figures)}: figures of a plan, next to {', '.join(settings)}, which a run has. Give figures alone "
+        "(clients=1000 epsilon=2), or a run's settings alone (dataset=digits privacy.epsilon=2)."
+    )
 
 
 def print_text(document: dict[str, Any]) -> None:

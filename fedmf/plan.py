@@ -289,7 +289,7 @@ class Plan:
         raise PrivacyBudgetExhausted(
             f"{counted(epochs, 'more epoch')} would bring epsilon from {before} to {new} at "
             f"delta={rounded_up(after.delta)} (one client, {after.adjacency}), {why}; none is started. "
-            f"If those whose data it is may be told that, allow it with max_epsilon={new}."
+            f"If that is acceptable for the clients, allow it with max_epsilon={new}."
         )
 
     @property

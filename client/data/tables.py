@@ -193,6 +193,11 @@ def _inputs(table: Table, columns: Columns, settings: OwnSettings, rows: Owned) 
             return Lists(f"{name!r} of {table.path}", column, (len(rows.test), *shape))
     if names is None:
         advice = f", no number; {NAME_THEM}"
+        if any(not name.strip() for name in table.names):
+            raise DataError(
+                f"{table.path} has a column without a name, as pandas writes row numbers. Write the file without them "
+                f"(index=False), or {NAME_THEM}."
+            )
         names = [name for name in table.names if not (name in columns.roles or name.startswith(_INDEX))]
         if not names:
             raise DataError(

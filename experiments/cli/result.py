@@ -23,15 +23,14 @@ def show(form: Output, run: Run) -> None:
         output.console().print(line, markup=False, soft_wrap=True)  # lines are searched for
 
 
-def statement_lines(run: Run) -> tuple[str, str, str]:
-    """Return a run's privacy statement in three lines: what holds for whom, that not all is covered, where all is said."""
+def statement_lines(run: Run) -> tuple[str, ...]:
+    """Return a run's privacy statement in short: what holds for whom, what is not covered, the warnings, where all of it is."""
     privacy = run.privacy
-    besides = len(privacy["warnings"])
-    extra = f", and comes with {besides} warning{'s' if besides > 1 else ''} of this run" if besides else ""
     return (
         _claim(privacy),
         f"It does NOT cover {len(privacy['not_covered'])} things, among them test examples, hyper-parameter search and any "
-        f"further run on the same clients{extra}.",
+        "further run on the same clients.",
+        *(f"Warning: {warning}" for warning in privacy["warnings"]),
         f"All of it, in words and figures: {run.directory / REPORT} and {PRIVACY}",
     )
 

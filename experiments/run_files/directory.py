@@ -66,7 +66,7 @@ class RunDirectory:
         if held:
             raise RunDirectoryError(
                 f"run.directory {self.path} already holds a run ({', '.join(held)}); nothing was written. "
-                "Name another directory, or go on with run.resume=true."
+                "Name another directory, or resume with run.resume=true."
             )
 
     def create(self) -> Path:

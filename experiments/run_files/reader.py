@@ -111,7 +111,9 @@ def read_config(directory: Path) -> Recorded:
 def _there(file: Path, done: str = "finished") -> Path:
     """Return `file`. Raises `RunDirectoryError` where it is none: the run has not `done` what writes it."""
     if not file.is_file():
-        raise RunDirectoryError(f"{file} does not exist; the run has not {done}.")
+        raise RunDirectoryError(
+            f"{file} does not exist; the run has not {done}. Resume one that was stopped (run.resume=true)."
+        )
     return file
 
 

@@ -69,7 +69,7 @@ def stopping_on_disk_errors() -> Iterator[None]:
     except OSError as error:
         raise RunStoppedError(
             f"{error.filename or 'a file of the run'} could not be written: {error.strerror}. What was released is "
-            "safe; make room, then go on with run.resume=true."
+            "safe; make room, then resume with run.resume=true."
         ) from error
 
 
@@ -188,7 +188,7 @@ class Session:
                 if strategy.state.secrets is not None:
                     raise RunStoppedError(
                         f"the engine ended after round {strategy.state.round} of {plan.participation.rounds}; "
-                        "go on with run.resume=true."
+                        "resume with run.resume=true."
                     )
                 return self._finish()
             except BaseException as error:
@@ -314,7 +314,7 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
             "engine is deployment, which `flwr run` starts (docs/deployment.md); choose local or ray."
         )
     if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
-        raise SettingError("run.resume is true, but run.directory is null; name the run to go on with.")
+        raise SettingError("run.resume is true, but run.directory is null; name the run to resume.")
     experiment = build(settings)
     print_notes(experiment.dataset)
     refuse_changing_clients(experiment.dataset.clients)

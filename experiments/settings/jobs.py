@@ -28,7 +28,7 @@ from experiments.settings.compose import (
 )
 from experiments.settings.log import messages
 from experiments.settings.recorded import named_code
-from experiments.settings.reference import CONF, called
+from experiments.settings.reference import CONF, RUN, called
 from experiments.settings.schema import Settings
 from experiments.settings.values import at_home, make, plain
 from fedmf.errors import SettingError
@@ -68,8 +68,21 @@ def run_jobs(job: Job, settings_of: Callable[[Sequence[str]], Settings]) -> None
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     sys.argv[1:] = arguments  # hydra.main reads them itself
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-    with as_setting_errors():
+    with as_setting_errors(), contextlib.redirect_stderr(_WithoutHydrasLine(sys.stderr)):
         composed(partial(_call, job))()
+
+
+class _WithoutHydrasLine:
+    """Stderr without the line by which Hydra announces the error of a job, which `_call` has printed already."""
+
+    def __init__(self, stderr: Any) -> None:
+        self._stderr = stderr
+
+    def write(self, text: str) -> int:
+        return 0 if text.startswith("Error executing job with overrides: ") else self._stderr.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stderr, name)
 
 
 @contextlib.contextmanager
@@ -80,7 +93,8 @@ def saying_how_to_resume(settings: Settings, directory: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         if (directory / "config.yaml").exists():  # the first file of a run
             trust = " run.trust_code=true" if named_code(plain(settings)) else ""
-            messages.info(f"interrupted: go on with run.directory={directory} run.resume=true{trust}")
+            command = f"{called(RUN)} run.directory={directory} run.resume=true{trust}"
+            messages.info(f"interrupted: continue with `{command}`")
         else:
             messages.info("interrupted before the run began")
         raise

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedmf.errors import FedmfError, RunStoppedError
 
-HOW_TO_RESUME = "Go on with run.resume=true."
+HOW_TO_RESUME = "Resume with run.resume=true."
 _IN_YAML = {"True": "true", "False": "false", "None": "null"}
 
 

@@ -335,6 +335,7 @@ def test_a_training_text_or_label_that_is_no_utf8_concerns_its_user_alone_and_th
         ({"split": [1] * 12}, {}, "no training example; mark some with 0"),
         ({"note": ["ink"] * 12}, {}, "'note' of .*, no number; name the columns of the inputs in features"),
         ({"note": ["ink"] * 12}, {"features": ["note"]}, "'note' .* it must hold numbers"),
+        ({"": range(12)}, {}, "a column without a name, as pandas writes row numbers"),
         ({}, {"features": ["place", "user"]}, "features holds 'user', which is the column of user"),
         ({"mine": [0] * 12}, {"label": "mine", "features": ["mine"]}, "features holds 'mine', which is the column of label"),
         ({"Label ": [0] * 12}, {}, "has a column 'Label ', which differs from 'label'"),

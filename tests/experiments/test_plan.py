@@ -156,6 +156,7 @@ def test_the_plan_is_that_of_the_run(more, planned, capsys, tmp_path):
 def test_a_run_that_cannot_be_is_planned_no_further_than_its_data(shown):
     for more, reason in (
         ("population.cohort_size=41", "population.cohort_size is 41, but there are only 40 clients"),
+        ("epsilon=2", "epsilon: figures of a plan, next to dataset"),
         ("privacy.max_epsilon=0.1", "above privacy.max_epsilon=0.1"),
     ):
         code, out, err = shown(TINY, more)

@@ -77,8 +77,13 @@ def test_plain_values_and_back_are_the_same_settings_and_those_of_another_versio
                       ("optimizer=custom", "optimizer.name=a:b", "optimizer.settings={rate: 0.5}")):  # fmt: skip
         settings = composed(*overrides)
         assert restored(from_yaml(to_yaml(settings))) == pickle.loads(pickle.dumps(settings)) == settings
-    with pytest.raises(SettingError, match=r"colour.*another version"):
-        restored(plain(composed()) | {"colour": "red"})
+    now = plain(composed())
+    for other in (now | {"colour": "red"}, now | {"optimizer": {**now["optimizer"], "colour": "red"}}):
+        with pytest.raises(SettingError, match=r"colour: another version"):
+            restored(other)
+    del now["dataset"], now["optimizer"]["nesterov"]
+    with pytest.raises(SettingError, match=r"^dataset, optimizer\.nesterov: another version"):
+        restored(now)
 
 
 def test_no_setting_is_read_by_one_engine_and_ignored_by_another():
