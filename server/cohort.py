@@ -55,7 +55,8 @@ class Heard(Enum):
 class Population(Protocol):
     """The clients of a run and where they are reached. `grid` is a Flower Grid.
 
-    Guarantee: a name stands for the same unit of privacy for the whole run, and two names never for the same one.
+    Guarantee: a name stands for the same unit of privacy for the whole run, and two names never for the same one. A subclass
+    whose clients are run by the code of this process may leave out `question` and `heard`.
     """
 
     def cohort(self, plan: Plan, server_round: int, grid: Any, *, key: SecretKey) -> dict[int, list[str]]:
@@ -67,15 +68,17 @@ class Population(Protocol):
 
     def question(self, clients: Sequence[str]) -> dict[str, bytes]:
         """Return what the message to the node of `clients` asks besides their tasks; empty for nothing."""
+        return {}
 
     def heard(self, clients: Sequence[str], reply: Any, *, is_theirs: bool) -> Heard:
         """Return what `reply`, to the tasks of `clients`, counts as; no client's data may make it silence.
 
         `is_theirs` is whether any value in it has the tag of its own task: if not, it may come from another node.
         """
+        return Heard.VALUES
 
 
-class SimulatedPopulation:
+class SimulatedPopulation(Population):
     """Clients of a simulation, named by their index and dealt out evenly: any node can play any client."""
 
     def cohort(self, plan: Plan, server_round: int, grid: Any, *, key: SecretKey) -> dict[int, list[str]]:
@@ -85,14 +88,6 @@ class SimulatedPopulation:
         for index in cohort_indices(plan, server_round) if nodes else ():
             places.setdefault(nodes[index % len(nodes)], []).append(str(index))
         return places
-
-    def question(self, clients: Sequence[str]) -> dict[str, bytes]:
-        """Return nothing: the checkpoint knows who the clients are."""
-        return {}
-
-    def heard(self, clients: Sequence[str], reply: Any, *, is_theirs: bool) -> Heard:
-        """Return that the values count: all clients are run by the code of this process."""
-        return Heard.VALUES
 
 
 def cohort_indices(plan: Plan, server_round: int, clients: int | None = None) -> list[int]:

@@ -6,9 +6,8 @@
     blob     bytes in chunks of 1 MiB with a digest each: arrays of the bases (.npz), the noisy sums (float32, little-endian)
              of the releases after the older base, the tables of the epoch's noise, what the last extension changes
 
-One transaction writes a release and who was heard in it; its COMMIT, forced to disk, IS the release. The write-ahead log
-(run.sqlite-wal) lets others read while the run writes. Nothing secret is ever written here. A damaged
-file, or one that another program wrote, is an error: nothing of it is repaired by guess.
+One transaction writes a release and who was heard in it; its COMMIT, forced to disk, IS the release. The write-ahead log lets
+others read while the run writes. Nothing secret is ever written here. A damaged file is an error, and never repaired by guess.
 """
 
 import contextlib
@@ -78,10 +77,9 @@ Tables = tuple[int, bytes]
 
 
 class Record:
-    """The database in a checkpoint folder. It is opened for writing at the first transaction, until `close`.
+    """The database in a checkpoint folder, open for writing from the first transaction until `close`.
 
-    Every method raises `RunDirectoryError` for a file that is damaged, of another format or a link, and `OSError` where the
-    system fails, such as a full disk.
+    All methods raise `RunDirectoryError` for a damaged file, another format or a link, and `OSError` where the system fails.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -111,8 +109,7 @@ class Record:
     def append(self, release: Release) -> None:
         """Release a round: on disk once this returns, and not recorded after an error.
 
-        Raises `ParticipationError` for a client who was heard in the epoch before, `ReleaseOrderError` for a round that is
-        there already.
+        Raises `ParticipationError` for a client heard before in the epoch, `ReleaseOrderError` for a round that is there.
         """
         about, clients = (release.round, release.epoch, release.cohort_size), release.answered
         with self._writing() as connection:
@@ -201,7 +198,7 @@ class Record:
             return state, {name: dict(document[name]) for name in ("configuration", "calculated", "code")}
 
     def releases(self, after: int) -> list[Release]:
-        """Return the releases after round `after`, which no older than the last but one base may be."""
+        """Return the releases after round `after`, which is the last but one base at the earliest."""
         query = "SELECT round, epoch, cohort_size, noisy_sum FROM release WHERE round > ? ORDER BY round"
         with self._reading() as connection:
             releases = []
@@ -226,10 +223,7 @@ class Record:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Give a connection for reading, which changes no file: to an empty database where there is none.
-
-        A value that no run writes is an error of the block, and becomes the sentence that the file is damaged.
-        """
+        """Give a connection for reading, which changes no file; a value that no run writes is an error: the file is damaged."""
         try:
             with _errors(self.path), contextlib.ExitStack() as stack:
                 if (connection := self._writer) is None:
@@ -256,13 +250,13 @@ class Record:
 
     def _opened(self) -> sqlite3.Connection:
         """Return a connection for reading: to an empty database where there is none."""
-        if os.path.lexists(self.path):
-            log = _files(self.path)[0]
-            # Without a log nothing is being written, and SQLite would make one to read it.
-            return self._open("mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1")
-        empty = _connect(":memory:")
-        empty.executescript(_CREATE)
-        return empty
+        if not os.path.lexists(self.path):
+            empty = _connect(":memory:")
+            empty.executescript(_CREATE)
+            return empty
+        log = _files(self.path)[0]
+        # Without a log nothing is being written, and SQLite would make one to read it.
+        return self._open("mode=ro" if log.exists() and log.stat().st_size else "mode=ro&immutable=1")
 
     def _open(self, mode: str) -> sqlite3.Connection:
         """Return a connection to a database of this format, whose schema is that of this module and runs no code of its own."""
