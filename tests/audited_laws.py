@@ -1,9 +1,12 @@
-"""Honest releases and masks, drawn from the law itself: what the tests of this folder are calibrated on."""
+"""Honest releases, drawn from the law itself, and how often tests may accuse them: what the tests of `fedmf.audit` share."""
 
 import numpy as np
+from scipy.stats import binom
 
 from fedmf.audit import Stated, StatedEpoch
 from fedmf.mechanisms import design, prefix_sum
+
+HONEST = 1000
 
 
 def banded(rounds=4, second=0.5):
@@ -23,27 +26,11 @@ def tree_statement(rounds=4, sigma=1.0):
 
 def noise(stated, rng, runs=5, dimension=16):
     """Noise of the stated law, (runs, epochs, T, d), from the noising matrices themselves."""
-    return np.stack(
-        [
-            np.stack(
-                [
-                    e.sigma * e.noising @ rng.normal(size=(e.noising.shape[1], dimension))
-                    for e in stated.epochs
-                ]
-            )
-            for _ in range(runs)
-        ]
-    )
 
+    def of(epoch):
+        return epoch.sigma * epoch.noising @ rng.normal(size=(epoch.noising.shape[1], dimension))
 
-def masks(rng, gamma=0.2, runs=5, epochs=2, rounds=3, n=4, dimension=64):
-    return rng.random((runs, epochs, rounds, n, dimension)) < gamma
-
-
-def dealt(epochs=2, rounds=3, n=4, seed=0):
-    """Clients of each epoch and round, disjoint in an epoch."""
-    rng = np.random.default_rng(seed)
-    return np.stack([rng.permutation(rounds * n).reshape(rounds, n) for _ in range(epochs)])
+    return np.array([[of(epoch) for epoch in stated.epochs] for _ in range(runs)])
 
 
 def refuted(findings):
@@ -53,3 +40,24 @@ def refuted(findings):
 def named(findings, test):
     (finding,) = (finding for finding in findings if finding.test == test)
     return finding
+
+
+def check_levels(tests, audit, reached, bounds=(), overall=1e-6):
+    """Assert that of `HONEST` calls of `audit`, each a tuple of findings, none is refuted and few fall below each level.
+
+    A test may fall below a level as often as that states, one time in 10^5 more. `reached` is a level and the share of audits
+    that at least fall below it, but for `bounds`, which are conservative.
+    """
+    found = [audit() for _ in range(HONEST)]
+    assert {len(findings) for findings in found} == {len(tests)}
+    observed = {test: np.array([named(findings, test).observed for findings in found]) for test in tests}
+    together = len(tests) * np.min(list(observed.values()), axis=0)
+    assert np.all(together > overall)
+    for level, values in [
+        (0.05, together),
+        *((level, one) for level in (0.01, 0.1, 0.3) for one in observed.values()),
+    ]:
+        assert np.count_nonzero(values <= level) <= binom.ppf(1 - 1e-5, HONEST, level)
+    level, share = reached
+    for test in set(tests) - set(bounds):
+        assert np.count_nonzero(observed[test] <= level) >= share * HONEST

@@ -240,8 +240,7 @@ def make_node_key(folder: Path, node: str) -> Path:
 def make_box_key(file: Path) -> str:
     """Write a new private box key as `openssl genpkey -algorithm x25519` does, and return its public half in base64."""
     key = X25519PrivateKey.generate()
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    write_atomically(file, private, mode=0o600)
+    write_atomically(file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), mode=0o600)
     return base64.b64encode(key.public_key().public_bytes_raw()).decode()
 
 

@@ -37,10 +37,8 @@ from server.exchange import LEAST_MESSAGE
 
 OVERRIDES = "overrides"  # the key of a run's and of a node's configuration in Flower
 READY = "ready"  # another one of a node's: the file that node_check leaves where its data load
-UNGIVEN = "logistic"
-"""The default model of node_check; texts cannot be trained on with it."""
-OF_NO_PERSON = ("digits", "synthetic")
-"""Data sets whose test sets contain no person's examples: a node may read them."""
+UNGIVEN = "logistic"  # the default model of node_check; texts cannot be trained on with it
+OF_NO_PERSON = ("digits", "synthetic")  # data sets whose test sets contain no person's: a node may read them
 
 
 @dataclass(frozen=True)

@@ -64,15 +64,13 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
     engine = settings.engine
     assert isinstance(engine, DeploymentSettings)  # `run_settings` chooses it
     attendance, box_key = build_attendance(settings.population, engine)
-    nodes = attendance.nodes
-    grid = sealed(grid, nodes, box_key, overrides)
-    record = partial(record_attendance, directory.path, nodes)
+    grid = sealed(grid, attendance.nodes, box_key, overrides)
     session = Session(settings, directory, experiment, bundle=grid.run.fab_hash or None)
     summary = session.run(
         lambda folder, watch: DeployedPopulation(
             attendance,
             folder,
-            record,
+            partial(record_attendance, directory.path, attendance.nodes),
             watch.on_wait,
             watch.on_presence,
             accept_copy=settings.run.accept_copy,

@@ -99,7 +99,7 @@ def deadly(fault, directory):
     calls, force, real_commit = itertools.count(1), os.fsync, record.commit
     log = directory / "checkpoint" / f"{record.FILE}-wal"
     # How much of each file is on disk, by its inode: what was there before, and what was forced since.
-    safe = {path.stat().st_ino: path.stat().st_size for path in files(directory)}
+    safe = {file.st_ino: file.st_size for file in sizes(directory).values()}
 
     def fsync(descriptor):
         call, file = next(calls), os.fstat(descriptor)
@@ -126,7 +126,7 @@ def deadly(fault, directory):
             end()
 
     def end():
-        for path in files(directory) if fault.kind == "torn" else ():
+        for path in sizes(directory) if fault.kind == "torn" else ():
             if not path.name.startswith(record.FILE):  # SQLite has forced these
                 cut(path, safe, fault.share)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -134,9 +134,9 @@ def deadly(fault, directory):
     return fsync, commit
 
 
-def files(directory):
-    """Return all files of a run."""
-    return [path for path in directory.rglob("*") if path.is_file()]
+def sizes(directory):
+    """Return how much there is of each file of a run, by its path."""
+    return {path: path.stat() for path in directory.rglob("*") if path.is_file()}
 
 
 def cut(path, safe, share):

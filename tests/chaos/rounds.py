@@ -28,6 +28,11 @@ MEAN = 0.06  # seconds that a process lives
 
 def live(folder, pipe, seconds, seed):
     """Release rounds of the run in `folder` until this process is ended after `seconds`, or the run is over."""
+
+    def tell(line):
+        os.write(pipe, json.dumps(line).encode() + b"\n")  # short lines of a pipe are whole
+
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends the process, as by SIGKILL
     signal.setitimer(signal.ITIMER_REAL, seconds)
     checkpoint = Checkpoint(folder, SETTINGS, PLAN.factorization.epochs, 7)
     checkpoint.refuse_copy()
@@ -36,10 +41,10 @@ def live(folder, pipe, seconds, seed):
     while state.secrets is not None:
         state = begin_epoch(PLAN, state)
         release, secrets = made(state, seed)
-        tell(pipe, {"tried": release.round, "seed": seed})
+        tell({"tried": release.round, "seed": seed})
         state = apply_release(PLAN, SGD, state, release, secrets)
         checkpoint.commit(release)
-        tell(pipe, {"shown": release.round, "sum": release.noisy_sum.tobytes().hex()})
+        tell({"shown": release.round, "sum": release.noisy_sum.tobytes().hex()})
         checkpoint.settle(PLAN, state)
     checkpoint.forget_secrets()
     checkpoint.close()
@@ -51,17 +56,12 @@ def made(state, seed):
     return make_release(PLAN, state, random_vector(PLAN.rotation.padded, 1.0, seed + state.round), names)
 
 
-def tell(pipe, line):
-    os.write(pipe, json.dumps(line).encode() + b"\n")  # short lines of a pipe are whole
-
-
 def life(folder, seconds, seed):
     """Return how a process ended that lived so long, and what it told."""
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         status = 70
         try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends the process, as by SIGKILL
             live(folder, write, seconds, seed)
             status = 0
         finally:
@@ -125,7 +125,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory(dir=".") as place:
         os.environ["FEDMF_STATE"] = f"{place}/state"
         (lost, twice, other), released = kill(Path(place), int(sys.argv[1]), int(sys.argv[2]))
-    print(
-        f"{sys.argv[1]} kills, {released} rounds released, {len(lost)} lost, {len(twice)} twice, {len(other)} with another "
-        f"noise row, {time.monotonic() - began:.0f} seconds"
-    )
+    found = f"{len(lost)} lost, {len(twice)} twice, {len(other)} with another noise row"
+    print(f"{sys.argv[1]} kills, {released} rounds released, {found}, {time.monotonic() - began:.0f} seconds")

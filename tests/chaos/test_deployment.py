@@ -4,15 +4,13 @@ import json
 import os
 import signal
 import sys
-import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from chaos.recount import examine
-from chaos.witness import Witness
-from deployments import TESTS, released, start_way
+from chaos.witness import Witness, examine
+from deployments import TESTS, released, start_way, wait_for
 from experiments.deployment.apps import run_settings
 from experiments.deployment.loopback import Loopback, free_port
 from experiments.run_files.reader import is_finished
@@ -46,17 +44,13 @@ class Deployment(Loopback):
             self.register(node, most_clients=4)
         return self
 
-    def start_nodes(self, *, b="honest", c=None):
-        """Start all nodes: `b` says what the second one is, `c` is the third one's own way to the SuperLink, if any."""
-        self.start_node("a")
-        self.start_node("b", b)
-        self.start_node("c", port=c)
-
-    def start_node(self, node, kind="honest", port=None):
-        """Start a node, or start it again."""
-        notes = self.folder / f"{node}.notes"
-        command = ["env", f"PYTHONPATH={TESTS}", sys.executable, "-m", "chaos.node", notes, kind]
-        self.start_supernode(node, self.holds[node], command=command, port=port)
+    def start_nodes(self, nodes="abc", *, b="honest", c=None):
+        """Start nodes, or start them again: `b` says what the second one is, `c` is the third one's own way to the SuperLink, if any."""
+        for node in nodes:
+            notes = self.folder / f"{node}.notes"
+            kind, port = (b, None) if node == "b" else ("honest", c if node == "c" else None)
+            command = ["env", f"PYTHONPATH={TESTS}", sys.executable, "-m", "chaos.node", notes, kind]
+            self.start_supernode(node, self.holds[node], command=command, port=port)
 
     def start_again(self, node):
         """Start a node that was killed, again and again until the SuperLink has noticed that it was lost, as its unit does."""
@@ -66,7 +60,7 @@ class Deployment(Loopback):
             if not self._is_running(node):
                 with suppress(KeyError):  # none is left of it
                     self.kill(node)
-                self.start_node(node)
+                self.start_nodes(node)
             return self.log(node).read_text().count("SuperNode ID") > taken
 
         self.wait(is_taken)
@@ -76,14 +70,12 @@ class Deployment(Loopback):
 
     def wait(self, happened):
         """Watch the run until something has happened."""
-        deadline = time.monotonic() + LIMIT
-        while not happened():
+
+        def looked():
             self.witness.look()
-            if time.monotonic() > deadline or not (self._is_running("run") or happened()):
-                pytest.fail(
-                    "\n".join(f"== {name}\n{self.tail(name)}" for name in ("superlink", "run", *self.holds))
-                )
-            time.sleep(0.05)
+            return happened()
+
+        wait_for(looked, self, self._processes["run"], look=0.05, limit=LIMIT)
         self.witness.look()
 
     def wait_for_rounds(self, more):
@@ -108,9 +100,12 @@ class Deployment(Loopback):
         for node in self.holds:
             self.call("flwr", "supernode", "register", self.folder / f"{node}.pub", "loopback")
 
-    def signal(self, name, number):
-        """Send a signal to a process and all that it started."""
-        os.killpg(self._processes[name].pid, number)
+    @contextmanager
+    def stopped(self, name):
+        """Freeze a process and all that it started for the block."""
+        os.killpg(self._processes[name].pid, signal.SIGSTOP)
+        yield
+        os.killpg(self._processes[name].pid, signal.SIGCONT)
 
     def submit_again(self):
         """Resume the run, as an operator would."""
@@ -137,9 +132,8 @@ def test_a_node_and_the_server_app_are_killed_and_another_node_freezes(tmp_path)
         deployment.submit(deployment.overrides)
         deployment.wait_for_rounds(1)
         deployment.kill("b")
-        deployment.signal("c", signal.SIGSTOP)
-        deployment.start_again("b")
-        deployment.signal("c", signal.SIGCONT)
+        with deployment.stopped("c"):
+            deployment.start_again("b")
         deployment.kill_server_app()
         deployment.submit_again()
         found = deployment.finish()
@@ -153,9 +147,8 @@ def test_a_node_lies_another_is_cut_off_and_the_superlink_is_killed_and_loses_it
         deployment.start_nodes(b="lies", c=way)
         deployment.submit(deployment.overrides)
         deployment.wait_for_rounds(1)
-        deployment.signal("way", signal.SIGSTOP)
-        deployment.wait(lambda: any(row["replies"] < 3 for row in metrics(deployment.directory)))
-        deployment.signal("way", signal.SIGCONT)
+        with deployment.stopped("way"):
+            deployment.wait(lambda: any(row["replies"] < 3 for row in metrics(deployment.directory)))
         deployment.wait_for_rounds(1)
         deployment.kill("way")
         start_way(deployment, way)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from flwr.app import MessageType
 
-from chaos.lies import LIES, lying
-from chaos.recount import examine, recount
-from chaos.witness import Witness, check_heard_once, check_key_chain, note_of
+from chaos.node import LIES, lying
+from chaos.witness import Witness, check_heard_once, check_key_chain, examine, note_of, recount
 from experiments.deployment import apps
 from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
@@ -42,14 +41,10 @@ def play(tmp_path, monkeypatch):
 
         def look(message):
             witness.look()
-
-        def look_and_note(message):
-            look(message)
             if message.metadata.message_type == MessageType.TRAIN:
                 notes.append(note_of(message, directory))
 
-        looks = {"a": look_and_note, "b": look}
-        answers = {node: playing(run, TWO[node], looks[node]) for node in TWO}
+        answers = {node: playing(run, TWO[node], look) for node in TWO}
         witness, settings = Witness(directory), run_settings(run)
         deploy(settings, Changing(answers, change))
         witness.look()
@@ -96,16 +91,12 @@ def test_every_lie_counts_as_zeros_and_moves_no_sum(play, monkeypatch):
 
 
 def test_a_server_that_checks_no_tag_is_found_by_the_recount(play, monkeypatch):
-    monkeypatch.setattr(
-        strategy, "without_tags", lambda sent, *_: [data[:-TAG_BYTES] if data else None for data in sent]
-    )
+    unchecked = lambda sent, *_: [data[:-TAG_BYTES] if data else None for data in sent]  # noqa: E731
+    monkeypatch.setattr(strategy, "without_tags", unchecked)
     lie(monkeypatch)
     found, _ = play()
-    assert [LIES[number % len(LIES)].__name__ for number in found.unexplained] == [
-        "wrong_tags",
-        "another_round",
-        "other_clients",
-    ]
+    told = [LIES[number % len(LIES)].__name__ for number in found.unexplained]
+    assert told == ["wrong_tags", "another_round", "other_clients"]
 
 
 def test_a_reply_that_comes_twice_or_a_round_late_counts_once_or_not_at_all(play):
@@ -122,10 +113,7 @@ def test_a_reply_that_comes_twice_or_a_round_late_counts_once_or_not_at_all(play
 
     found, _ = play(change)
     assert (found.unexplained, found.zeros) == ([], {})
-    heard = {
-        release.round: {client.rpartition(":")[0] for client in release.answered}
-        for release in found.releases
-    }
+    heard = {one.round: {client.rpartition(":")[0] for client in one.answered} for one in found.releases}
     assert [number for number in ROUNDS if key_of("b") not in heard[number]] == [2, 5]
 
 
@@ -134,7 +122,7 @@ def test_one_bit_of_a_release_another_noise_row_and_another_key_are_found(play):
     changed = np.array(found.releases[3].noisy_sum)
     changed[3] = np.nextafter(changed[3], np.float32(np.inf))
     releases = [*found.releases[:3], replace(found.releases[3], noisy_sum=changed), *found.releases[4:]]
-    keys = {epoch: key for epoch, (key,) in witness.keys.items()}
+    keys = witness.first_keys()
     assert 4 in recount(found.experiment, releases, keys, found.apps).unexplained
     other = {epoch: key.ratchet() for epoch, key in keys.items()}
     assert recount(found.experiment, found.releases, other, found.apps).unexplained == [*ROUNDS]
@@ -153,41 +141,37 @@ def test_a_client_that_is_heard_twice_a_changed_roster_and_a_second_key_of_an_ep
     ):
         with pytest.raises(AssertionError, match=said):
             check_heard_once([first, replace(second, answered=answered), *others], clients, plan)
-    for wrong, said in (
-        ({**keys, 1: [SecretKey.generate()]}, "no other"),
-        ({**keys, 1: 2 * keys[1]}, "keys"),
-    ):
+    for wrong, said in (([SecretKey.generate()], "no other"), (2 * keys[1], "numbers of keys")):
         with pytest.raises(AssertionError, match=said):
-            check_key_chain(wrong, 2)
+            check_key_chain({**keys, 1: wrong}, 2)
 
 
-def twice(append, record, release):
-    for _ in range(1 + (release.round == 3)):
-        append(record, release)
-
-
-def lost(append, record, release):
-    if release.round != 2:
-        append(record, release)
-
-
-def late(append, record, release, waiting=[]):  # noqa: B006  kept from call to call
+def late(release, waiting=[]):  # noqa: B006  kept from call to call
     """Put off each round of an epoch until the next is there."""
-    for before in (*waiting, *([release] if release.round % 3 == 0 else [])):
-        append(record, before)
+    due = [*waiting, *([release] if release.round % 3 == 0 else [])]
     waiting[:] = [release] if release.round % 3 else []
+    return due
 
 
-@pytest.mark.parametrize("sabotage", [twice, lost, late])
+@pytest.mark.parametrize(
+    ("appended", "error", "said"),
+    [
+        (lambda one: [one] * (1 + (one.round == 3)), ReleaseOrderError, "round 3 is not released: UNIQUE"),
+        (
+            lambda one: [one] * (one.round != 2),
+            AssertionError,
+            "before the round was on disk|rounds were to be",
+        ),
+        (late, AssertionError, "before the round was on disk"),
+    ],
+    ids=["twice", "lost", "late"],
+)
 def test_a_round_that_is_released_twice_or_lost_or_shown_before_it_is_on_disk_is_found(
-    play, monkeypatch, sabotage
+    play, monkeypatch, appended, error, said
 ):
     append = Record.append
-    monkeypatch.setattr(Record, "append", lambda record, release: sabotage(append, record, release))
-    error, match = {
-        twice: (ReleaseOrderError, "round 3 is not released: UNIQUE"),
-        lost: (AssertionError, "before the round was on disk|rounds were to be"),
-        late: (AssertionError, "before the round was on disk"),
-    }[sabotage]
-    with pytest.raises(error, match=match):
+    monkeypatch.setattr(
+        Record, "append", lambda record, release: [append(record, one) for one in appended(release)]
+    )
+    with pytest.raises(error, match=said):
         play()

@@ -1,17 +1,17 @@
 """A simulation that is killed at random instants, or meets a full disk, and is resumed until it is done."""
 
 import json
+import shlex
 import subprocess
 import sys
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from chaos.kills import FAULTS
-from chaos.recount import recount
-from chaos.witness import check_released_once
+from chaos.witness import check_released_once, recount
+from deployments import TESTS
 from experiments.engines.engine import resident_client_app
 from experiments.settings.experiment import build
 from fedmf.randomness import SecretKey
@@ -22,15 +22,10 @@ from server.state import Release
 pytestmark = pytest.mark.slow
 
 KILLS, ROUNDS = 40, 12
-RUN = (
-    *("dataset=synthetic", "dataset.clients=30", "dataset.features=5", "dataset.classes=3", "seed=7"),
-    *(
-        "population.cohort_size=6",
-        "population.rounds_per_epoch=4",
-        "population.epochs=3",
-        "run.checkpoint_every=2",
-    ),
-    *("optimizer.momentum=0.9", "compression.keep_probability=0.5", "run.evaluations=3"),
+RUN = shlex.split(
+    "dataset=synthetic dataset.clients=30 dataset.features=5 dataset.classes=3 seed=7 population.cohort_size=6 "
+    "population.rounds_per_epoch=4 population.epochs=3 run.checkpoint_every=2 optimizer.momentum=0.9 "
+    "compression.keep_probability=0.5 run.evaluations=3"
 )
 
 
@@ -43,26 +38,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lives(folder):
     """What the lives of each run have left, by its name."""
-    tests = Path(__file__).resolve().parents[1]
-    command = [
-        "env",
-        f"PYTHONPATH={tests}",
-        sys.executable,
-        "-m",
-        "chaos.kills",
-        folder,
-        str(KILLS),
-        "1",
-        *RUN,
-    ]
-    with (folder / "lives.jsonl").open("w") as file:
-        done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 0, done.stderr + "".join(
-        log.read_text()[-2000:] for log in folder.glob("*.log")
-    )
+    module = ("env", f"PYTHONPATH={TESTS}", sys.executable, "-m", "chaos.kills", folder, str(KILLS), "1")
+    done = subprocess.run([*module, *RUN], capture_output=True, text=True, check=False)
+    logs = "".join(log.read_text()[-2000:] for log in folder.glob("*.log"))
+    assert done.returncode == 0, done.stderr + logs
     runs = defaultdict(list)
-    for line in (folder / "lives.jsonl").read_text().splitlines():
-        runs[str(json.loads(line)["run"])].append(json.loads(line))
+    for life in map(json.loads, done.stdout.splitlines()):
+        runs[str(life["run"])].append(life)
     return runs
 
 
@@ -100,9 +82,8 @@ def test_a_life_goes_on_with_the_round_after_the_last_on_disk_and_commits_each_o
             assert asked == list(range(life["before"] + 1, life["before"] + 1 + len(asked)))
             done = [row["done"] for row in rows if "done" in row]
             assert max([life["before"], *done]) <= life["after"] <= max([life["before"], *asked])
-        assert {number: len(forms) for number, forms in releases(folder, run).items()} == dict.fromkeys(
-            range(1, ROUNDS + 1), 1
-        )
+        counts = {number: len(forms) for number, forms in releases(folder, run).items()}
+        assert counts == dict.fromkeys(range(1, ROUNDS + 1), 1)
         assert releases(folder, run) == releases(folder, "0")
 
 
@@ -110,10 +91,10 @@ def test_each_release_is_the_sum_of_its_clients_with_its_own_noise_row_once_and_
     settings = composed("run.reproducible=true", *RUN)
     first = SecretKey.reproducible(settings.seed)
     keys = [first, first.ratchet(), first.ratchet().ratchet()]
-    forms = {number: next(iter(found)) for number, found in releases(folder, "0").items()}
+    size = settings.population.cohort_size
     released = [
-        Release(number, np.frombuffer(bytes.fromhex(noisy), "<f4"), answered, settings.population.cohort_size)
-        for number, (noisy, answered) in forms.items()
+        Release(number, np.frombuffer(bytes.fromhex(noisy), "<f4"), answered, size)
+        for number, ((noisy, answered),) in releases(folder, "0").items()
     ]
     check_released_once(released, ROUNDS)
     experiment = build(settings)

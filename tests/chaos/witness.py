@@ -1,20 +1,41 @@
-"""What a run leaves in its directory while it goes on, kept before the run removes it, and the promises compared with it.
+"""What a run leaves in its directory while it runs, kept before the run removes it, and every promise compared with it.
 
 A run removes noisy sums that newer bases cover, and erases its keys. Both are needed to decide afterwards whether a round was
 released twice and whether its noise is in it once. The keys are those of made-up clients on this machine.
+
+`recount` computes every round again from its keys, client by client, and compares it with what was released, bit for bit: the
+clients that were heard train again in this process, their values are added and the round's own noise row goes on the sum. A
+node whose reply did not count (an error, a lie) has zeros in place of its values; which nodes those were is found by trying,
+because the record does not tell. A release that no such sum explains holds something else: another noise row, one twice or
+none, a client twice, values of another client. The code of clients, mechanism and noise is the project's own, so that this
+finds what faults do to a run, and not what is wrong with the mechanism: that is for the audit.
 """
 
 import hashlib
+from collections import defaultdict
 from contextlib import suppress
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import combinations, pairwise
 from operator import attrgetter
 
+import numpy as np
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+
+from client.app import make_client_app
+from client.training import Trainer
+from experiments.deployment.node import Node, node_settings
+from experiments.deployment.server import build_deployed
+from experiments.engines.grid import call_app, local_context, set_identity
+from experiments.settings.experiment import Experiment, build_client_plan, build_model
 from fedmf.errors import RunDirectoryError
 from fedmf.updates import wire
-from runs import metrics
-from server.cohort import Roster
+from fedmf.updates.wire import TAG_BYTES
+from runs import metrics, model
+from server.cohort import Roster, node_of
 from server.copies import read_secrets
+from server.exchange import model_record, payloads
 from server.record import Record
+from server.state import FixedPoint, Secrets, apply_release, begin_epoch, first_state, make_release
 
 
 class Witness:
@@ -30,8 +51,7 @@ class Witness:
         with suppress(OSError, RunDirectoryError):  # it is being begun, or saved
             record = Record(folder)
             for release in record.releases(min(record.bases(), default=0)):
-                content = (release.round, release.answered, release.noisy_sum.tobytes())
-                self._seen[content] = release
+                self._seen[release.round, release.answered, release.noisy_sum.tobytes()] = release
         if not self._seen:
             self.keys, self.rosters = {}, {}  # before its first release a run may begin again
         if (kept := read_secrets(folder)) is not None:
@@ -43,6 +63,10 @@ class Witness:
     def releases(self):
         """Return all releases that were on record, in the order of their rounds; a round twice that had two contents."""
         return sorted(self._seen.values(), key=attrgetter("round"))
+
+    def first_keys(self):
+        """Return the key of each epoch that was seen first."""
+        return {epoch: keys[0] for epoch, keys in self.keys.items()}
 
     def check(self, plan):
         """Assert what was promised of a finished run that `look` followed; the recount is another matter."""
@@ -61,20 +85,13 @@ def _remember(known, epoch, value):
         values.append(value)
 
 
-def last_on_disk(directory):
-    """Return the last round on record of a run; 0 for none."""
-    return Record(directory / "checkpoint").released()
-
-
 def check_released_once(releases, rounds):
     """Assert that each of `rounds` has one record, and no two rounds the same sum, as of one noise row."""
     found = [release.round for release in releases]
     assert found == list(range(1, rounds + 1)), (
         f"{rounds} rounds were to be released once; these were: {found}"
     )
-    assert len({release.noisy_sum.tobytes() for release in releases}) == rounds, (
-        "two rounds have the same noisy sum"
-    )
+    assert len({one.noisy_sum.tobytes() for one in releases}) == rounds, "two rounds have the same noisy sum"
 
 
 def check_heard_once(releases, rosters, plan):
@@ -87,20 +104,28 @@ def check_heard_once(releases, rosters, plan):
         assert len(before) == len({*before}), f"a client is heard again in round {release.round}"
         for roster in rosters[epoch]:
             assert roster.nodes == rosters[epoch][0].nodes, f"the clients of epoch {epoch} changed"
-            assert {*release.answered} <= {*roster.cohort(plan, release.round)}, (
-                f"round {release.round} has strangers"
-            )
+            strangers = {*release.answered} - {*roster.cohort(plan, release.round)}
+            assert not strangers, f"round {release.round} has strangers"
 
 
 def check_key_chain(keys, epochs):
-    """Assert that each epoch had one key, which follows from the one before."""
-    assert {epoch: len(found) for epoch, found in keys.items()} == dict.fromkeys(range(epochs), 1), (
-        "keys of an epoch"
-    )
-    chain = [key for epoch in range(epochs) for key in keys[epoch]]
+    """Assert that each epoch had one key, and each the one that follows from the key before."""
+    counts = {epoch: len(found) for epoch, found in keys.items()}
+    assert counts == dict.fromkeys(range(epochs), 1), f"numbers of keys by epoch: {counts}"
+    chain = [keys[epoch][0] for epoch in range(epochs)]
     assert all(key.ratchet() == following for key, following in pairwise(chain)), (
         "a key follows from no other"
     )
+
+
+def last_on_disk(directory):
+    """Return the last round on record of a run; 0 for none."""
+    return Record(directory / "checkpoint").released()
+
+
+def digest(model):
+    """Return the digest of a flat model (d,) float32, also of the bytes that travel."""
+    return hashlib.sha256(model if isinstance(model, bytes) else wire.to_bytes(model)).hexdigest()
 
 
 def note_of(message, directory):
@@ -113,16 +138,105 @@ def note_of(message, directory):
     return int(message.metadata.group_id) - 1, digest(model), last_on_disk(directory)
 
 
-def digest(model):
-    """Return the digest of a flat model (d,) float32, also of the bytes that travel."""
-    return hashlib.sha256(model if isinstance(model, bytes) else wire.to_bytes(model)).hexdigest()
-
-
 def check_given(notes, digests):
     """Assert that each model that a node was given was on disk before, and that it is the one that follows from the record."""
     assert notes
     for number, given, on_disk in notes:
         assert on_disk >= number, f"the model of round {number} was given before the round was on disk"
-        assert given == digests[number], (
-            f"the model of round {number} that was given does not follow from the record"
+        assert given == digests[number], f"the model of round {number} does not follow from the record"
+
+
+@dataclass
+class Recounted:
+    """What was computed again, and with it the last model, digests of all models by round, and rounds that nothing explains.
+
+    `zeros` has by round the nodes, if any, whose replies count as zeros.
+    """
+
+    experiment: Experiment
+    releases: list
+    apps: dict
+    model: np.ndarray
+    digests: dict
+    unexplained: list = field(default_factory=list)
+    zeros: dict = field(default_factory=dict)
+
+
+def examine(witness, settings, holds, notes):
+    """Compare a finished deployment with every promise, and return its recount.
+
+    `holds` has by its key with which overrides each node was started, `notes` what one of them noted of its tasks.
+    """
+    experiment = build_deployed(settings)
+    witness.check(experiment.plan)
+
+    def honest(overrides):
+        node = Node(node_settings(overrides))
+        return make_client_app(
+            node.examples_of,
+            lambda: Trainer(build_model(settings.model, node.dataset, settings.seed), settings.client),
+            build_client_plan(settings, experiment.plan.dimension),
         )
+
+    apps = {key: honest(overrides) for key, overrides in holds.items()}
+    found = recount(experiment, witness.releases(), witness.first_keys(), apps)
+    check_given(notes, found.digests)
+    np.testing.assert_array_equal(found.model, model(witness.directory))
+    return found
+
+
+def recount(experiment, releases, keys, apps):
+    """Compute `releases`, those of rounds 1, 2, ..., again; `keys` has each epoch's, `apps` each node's (a simulation's: "")."""
+    set_identity()
+    plan = experiment.plan
+    state = first_state(plan, experiment.initial, keys[0])
+    found = Recounted(experiment, releases, apps, state.model, {0: digest(state.model)})
+    for release in releases:
+        epoch, _ = state.position(plan)
+        state = replace(begin_epoch(plan, state), secrets=Secrets(epoch, keys[epoch], None))
+        zeros = _zeros(plan, state, release, _sums(plan, state, release, apps))
+        if zeros is None:
+            found.unexplained.append(release.round)
+        elif zeros:
+            found.zeros[release.round] = zeros
+        state = apply_release(plan, experiment.optimizer, replace(state, secrets=None), release, None)
+        found.model, found.digests[release.round] = state.model, digest(state.model)
+    return found
+
+
+def _sums(plan, state, release, apps):
+    """Return by node what the clients that were heard sent together, (D,) int64 on the grid of the server's sum."""
+    (epoch, step), clients_of, sums = state.position(plan), defaultdict(list), {}
+    arrays = model_record(state.model, state.scale)
+    for client in release.answered:
+        clients_of[node_of(client)].append(client)
+    for node, clients in clients_of.items():
+        keys = [state.secrets.key.mask_key(client, step) for client in clients]
+        task = {
+            wire.EPOCH: epoch,
+            wire.STEP: step,
+            wire.CLIENT: clients,
+            wire.MASK_KEY: [key.reveal() for key in keys],
+        }
+        content = RecordDict({wire.MODEL: arrays, wire.TASK: ConfigRecord(task)})
+        message = Message(content, 1, MessageType.TRAIN, group_id=str(release.round))
+        message.metadata.__dict__["_message_id"] = "recounted"
+        sent = payloads(call_app(apps[node], message, local_context()), len(clients))
+        grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
+        sums[node] = grid.zeros(plan.rotation.padded)
+        for key, data in zip(keys, sent, strict=True):
+            where = wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability)
+            grid.add(sums[node], where, wire.decode(data and data[:-TAG_BYTES], plan.bounds, kept=len(where)))
+    return sums
+
+
+def _zeros(plan, state, release, sums):
+    """Return the nodes, heard in a round, whose values must be zeros for its sum, the fewest first; None where no such sum is released."""
+    grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
+    for size in range(len(sums) + 1):
+        for zeros in combinations(sorted(sums), size):
+            total = sum([sums[node] for node in sums if node not in zeros], grid.zeros(plan.rotation.padded))
+            made, _ = make_release(plan, state, grid.value(total), list(release.answered))
+            if made.noisy_sum.tobytes() == release.noisy_sum.tobytes():
+                return zeros
+    return None

@@ -1,5 +1,6 @@
 """Real SuperLink and SuperNode processes with TLS and node keys, on the loopback interface."""
 
+import contextlib
 import json
 import re
 import sys
@@ -12,6 +13,7 @@ from deployments import LIMIT, finished, processes_that_know, released, start_wa
 from experiments.deployment.loopback import BIN, WARM, Loopback, free_port, make_node_key
 from nodes import DATA
 from runs import metrics, summary
+from scraping import OF_A_SIMULATION, OF_NODES, objects, samples
 
 pytestmark = pytest.mark.deployment
 
@@ -33,17 +35,32 @@ flower_supernode()
 """
 
 
+def of_ours(text):
+    """Return the objects in a log in which Flower's own programs write too; no line of ours is none."""
+    assert not re.search(r"(?m)^(INFO|WARNING) (server|experiments|client)", text)
+    return objects("\n".join(line for line in text.splitlines() if line.startswith('{"time"')))
+
+
 @pytest.mark.slow
-def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyond_its_deadline(tmp_path):
-    """Flower itself would wait minutes for each; the other node is heard in every round.
+def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyond_its_deadline(
+    tmp_path, monkeypatch
+):
+    """Flower itself would wait minutes for each; the other node is heard in every round, and Prometheus is told.
 
     Both are in the list of nodes, the other one for fewer clients than it declares, and a third node is not.
     """
-    directory = tmp_path / "r"
+    directory, port, seen = tmp_path / "r", free_port(), []
+    monkeypatch.setenv("FEDMF_LOG", "json")  # as in a unit
     settings = (
-        f"run.directory={directory} {DATA} population.min_available=12 population.cohort_size=6 "
-        f"population.epochs=1 engine.round_timeout=25 population.nodes={tmp_path / 'nodes.yaml'}"
+        f"run.directory={directory} {DATA} population.min_available=12 population.cohort_size=6 run.log=json "
+        f"population.epochs=1 engine.round_timeout=25 population.nodes={tmp_path / 'nodes.yaml'} run.metrics_port={port}"
     )
+
+    def has_released(rounds):
+        with contextlib.suppress(OSError):  # it does not listen yet, or no more
+            seen.append(samples(port)[0])
+        return (directory / "checkpoint/roster.json").exists() and released(directory) == rounds
+
     with Loopback() as loopback:
         loopback.start_superlink()
         for node, clients, first in (("a", 8, 0), ("b", 6, 6), ("c", 2, 0)):
@@ -57,26 +74,48 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
         (tmp_path / "nodes.yaml").write_text(json.dumps(document))
         (tmp_path / "nodes.yaml").chmod(0o600)
         process, times = loopback.submit(settings), []
-        for happened in (
-            (directory / "checkpoint/roster.json").exists,
-            lambda: released(directory) == 1,
-            lambda: released(directory) == 2,
-        ):
-            wait_for(happened, loopback, process)
+        for rounds in range(3):
+            wait_for(lambda rounds=rounds: has_released(rounds), loopback, process)
             times.append(time.monotonic())
         finished(loopback, directory, process)
-        assert "ROUND 1" in loopback.log("b").read_text()
-        said = loopback.log("run").read_text()
-        assert "node hospital-a declares 8 clients; most_clients=6 of them take part" in said
-        assert "node hospital-b takes part with 6 clients" in said
-        assert "is connected and not in the list of nodes: it takes no part" in said
-        asked = {node: "Receiving: " in loopback.log(node).read_text() for node in "abc"}
-        assert asked == {"a": True, "b": True, "c": False}  # not even how many clients it holds
+        for name in ("a", "superlink"):
+            loopback.stop(name)  # their last words too
+        logs = {name: loopback.log(name).read_text() for name in ("superlink", "run", *"abc")}
+    assert "ROUND 1" in logs["b"]
+    assert "is connected and not in the list of nodes: it takes no part" in logs["run"]
+    asked = {node: "Receiving: " in logs[node] for node in "abc"}
+    assert asked == {"a": True, "b": True, "c": False}  # not even how many clients it holds
     replies = [row["replies"] for row in metrics(directory)]
     assert sum(replies) == 6  # all clients of the one node, none of the other
     assert all(0 < count < 6 for count in replies)
     for begun, ended in pairwise(times):  # Flower's own limit is minutes; a minute is for a busy machine
         assert 25 <= ended - begun < 25 + 60
+
+    last = [values for values in seen if "fedmf_round_nodes" in values][-1]
+    assert last["fedmf_rounds_released"] >= 1
+    assert set(last) == OF_A_SIMULATION | OF_NODES
+    counted = [
+        last[f"fedmf_{name}"] for name in ("round_nodes", "round_nodes_connected", "round_nodes_silent")
+    ]
+    assert counted == [2, 2, 1]
+    assert any(values.get("fedmf_waiting_for_nodes") for values in seen)
+
+    # The server app's log, as `flwr log` shows it, names the run as Flower does; so does the node's.
+    run_id = re.search(r"run[^\d\n]*(\d{6,})", logs["run"])[1]
+    served = of_ours(logs["run"][logs["run"].index('{"time"') :])
+    named = [entry["run"] for entry in served if entry["logger"].startswith(("server.", "experiments."))]
+    assert {*named} == {run_id}  # Flower's own first lines come before a run has a name
+    assert {entry["run"] for entry in of_ours(logs["a"]) if "run" in entry} <= {run_id}
+    of_ours(logs["superlink"])
+    said = [entry["message"] for entry in served]
+    for text in (
+        "node hospital-a declares 8 clients; 6 of them take part",
+        "node hospital-b takes part with 6 clients",
+        "epoch 1 begins with 12 clients",
+        "done: accuracy",
+        f":{port}/metrics",
+    ):
+        assert any(text in message for message in said), text
 
 
 def refusal(loopback, *arguments):
@@ -123,6 +162,7 @@ def test_what_travels_is_what_is_said(tmp_path):
     headers, signatures, polling and heartbeats.
     """
     data = "dataset=synthetic dataset.clients=6 dataset.features=1000 dataset.classes=10"
+    nowhere = "clients=2 dataset=by_user_npz dataset.path=/nowhere.npz public={shape:[1000],classes:10}"
     port = free_port()
     with Loopback() as loopback:
         loopback.start_superlink()
@@ -130,9 +170,7 @@ def test_what_travels_is_what_is_said(tmp_path):
         for node in ("a", "c"):
             loopback.register(node)
         loopback.start_supernode("a", f"clients=4 {data}", port=port)
-        loopback.start_supernode(
-            "c", "clients=2 dataset=by_user_npz dataset.path=/nowhere.npz public={shape:[1000],classes:10}"
-        )
+        loopback.start_supernode("c", nowhere)
         for value_type, size in (("float32", 4), ("int8", 1)):
             directory = tmp_path / value_type
             measured = count(loopback, directory, data, value_type)

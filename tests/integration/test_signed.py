@@ -41,18 +41,11 @@ def shell(text, folder, *, check=True):
     return done.returncode
 
 
-@pytest.fixture
-def release(tmp_path):
-    folder = tmp_path / "release"
-    shutil.copytree(
-        ROOT, folder, ignore=shutil.ignore_patterns(".*", "__pycache__", "tests", "runs", "*.egg-info")
-    )
-    return folder
-
-
 @pytest.mark.slow
 @needs_ssh_keygen
-def test_signed_files_are_made_and_checked_as_the_page_says(release):
+def test_signed_files_are_made_and_checked_as_the_page_says(tmp_path):
+    unused = shutil.ignore_patterns(".*", "__pycache__", "tests", "runs", "*.egg-info")
+    release = shutil.copytree(ROOT, tmp_path / "release", ignore=unused)
     shell(commands("ssh-keygen -t").replace("ssh-keygen -t", "ssh-keygen -q -N '' -t"), release)
     shell(commands("pip wheel"), release)
     assert sorted(path.suffix for path in (release / "dist").iterdir()) == [".fab", ".sig", ".sig", ".whl"]

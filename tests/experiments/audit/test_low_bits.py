@@ -6,6 +6,7 @@ away. Both worlds are tried: the client takes part, or does not; the guess is ri
 """
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,9 +25,7 @@ D = 1 << 15
 FLOAT32_ROWS = next(one for one in ESCAPES if one.name == "float32 rows").patches
 FALSE_ALARM, FOUND = 5, 30  # standard deviations
 worlds = pytest.mark.parametrize("takes_part", [True, False])
-broken_or_not = pytest.mark.parametrize(
-    "patches", [nullcontext, FLOAT32_ROWS], ids=["as shipped", "float32 rows"]
-)
+broken_or_not = pytest.mark.parametrize("patches", [nullcontext, FLOAT32_ROWS], ids=["whole", "float32"])
 
 
 def angle_statistic(noise):
@@ -42,15 +41,14 @@ def grid_statistic(noise, total, sigma):
     Mironov 2012: a sum S + sigma z of a float z is found among the numbers that such a z can make of S.
     """
     grid = np.spacing(np.abs(noise).astype(np.float32)).astype(np.float64)
-    weight = np.sinc(
-        np.spacing(np.abs(total + sigma * noise).astype(np.float32)).astype(np.float64) / (sigma * grid)
-    )
+    rounding = np.spacing(np.abs(total + sigma * noise).astype(np.float32)).astype(np.float64)
+    weight = np.sinc(rounding / (sigma * grid))
     return float((weight * np.cos(2 * np.pi * noise / grid)).sum() / np.sqrt((weight**2).sum() / 2))
 
 
-def check(statistic, right, wrong, patches):
-    """Hold both guesses against the limits: on broken noise the right one must be found, the wrong one is less right."""
-    found, other = (abs(statistic(known)) for known in (right, wrong))
+def check(statistic, sums, takes_part, patches):
+    """Compare both guesses with the limits: on broken noise the right one must be found, the wrong one is less right."""
+    found, other = (abs(statistic(sums[guess])) for guess in (takes_part, not takes_part))
     if patches is nullcontext:
         assert max(found, other) < FALSE_ALARM
     else:
@@ -80,7 +78,7 @@ def test_one_release_tells_nothing_by_its_low_bits(takes_part, patches, statisti
         noise = (release.noisy_sum.astype(float) - known) / sigma
         return angle_statistic(noise) if statistic == "angles" else grid_statistic(noise, known, sigma)
 
-    check(of, sums[takes_part], sums[not takes_part], patches)
+    check(of, sums, takes_part, patches)
 
 
 @broken_or_not
@@ -94,17 +92,14 @@ def test_later_rounds_tell_nothing_through_the_inverse_of_the_mechanism(takes_pa
         for step in range(3):
             total = sums[takes_part].copy() if step == 2 else np.zeros(D)
             release, secrets = make_release(plan, state, total, [])
-            state = begin_epoch(plan, first_state(plan, np.zeros(D, np.float32), state.secrets.key))
-            state = type(state)(
-                step + 1, state.model, state.ledger, state.register, secrets_at(plan, secrets, step + 1)
-            )
+            state = replace(state, round=step + 1, secrets=secrets_at(plan, secrets, step + 1))
             rows.append(release.noisy_sum.astype(float))
 
     def of(known):
         noise = encoder[2, :3] @ np.array([rows[0], rows[1], rows[2] - known]) / plan.sigma_in(0)
         return angle_statistic(noise)
 
-    check(of, sums[takes_part], sums[not takes_part], patches)
+    check(of, sums, takes_part, patches)
 
 
 OVERRIDES = [
@@ -139,11 +134,11 @@ def cohorts(tmp_path_factory):
     for file, clients in zip(files, (63, 64), strict=True):
         here = user < clients
         np.savez(file, x=x[here], y=y[here], user=user[here], split=split[here])
-        own = [
+        own = (
             f"dataset.path={file}",
             f"population.cohort_size={clients}",
             f"run.directory={folder}/{file.stem}",
-        ]
+        )
         sums.append(first_release(*own, "privacy.epsilon=null", "privacy.noise_multiplier=0"))
     return folder, files, sums
 
@@ -154,21 +149,12 @@ def test_a_private_run_tells_nothing_of_a_client(cohorts, takes_part, patches):
     """Epsilon 0.5, 64 clients, all coordinates sent: 110 deviations before the noise was whole."""
     folder, files, sums = cohorts
     directory = folder / f"private-{takes_part}-{patches is nullcontext}"
-    own = (
-        f"dataset.path={files[takes_part]}",
-        f"population.cohort_size={63 + takes_part}",
-        "privacy.epsilon=0.5",
-    )
+    own = (f"dataset.path={files[takes_part]}", f"population.cohort_size={63 + takes_part}")
     with patches():
-        noisy = first_release(*own, f"run.directory={directory}")
+        noisy = first_release(*own, "privacy.epsilon=0.5", f"run.directory={directory}")
     sigma = run.load(directory).summary["sigma"]
     even = len(noisy) // 2 * 2
-    check(
-        lambda known: angle_statistic((noisy - known)[:even] / sigma),
-        sums[takes_part],
-        sums[not takes_part],
-        patches,
-    )
+    check(lambda known: angle_statistic((noisy - known)[:even] / sigma), sums, takes_part, patches)
 
 
 @broken_or_not

@@ -28,13 +28,13 @@ STARTED = (  # each unit with the service that starts the same
     (TEXTS[UNITS[1]], NODE, NODE["command"][2].replace("$$", "$").partition("; exec ")[2]),
 )
 VOLUMES = ("state:/var/lib/fedmf", "counter:/var/lib/fedmf-counter")
-PROXY_FILE = (ROOT / "docs/nginx/fedmf-proxy.conf").read_text()
+PROXY_FILE, RULES = (ROOT / "docs/nginx/fedmf-proxy.conf").read_text(), (FOLDER / "fedmf.nft").read_text()
 ANALYZE, HADOLINT = map(shutil.which, ("systemd-analyze", "hadolint"))
 NFT = shutil.which("nft", path=f"{os.environ['PATH']}:/usr/sbin")
 
 
-def succeeds(*command):
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+def done(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def value_of(text, key):
@@ -46,24 +46,22 @@ def value_of(text, key):
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("unit", UNITS)
 def test_systemd_reads_every_line_of_a_unit_and_finds_it_exposed_below_4(unit, tmp_path):
-    command = [ANALYZE, "security", "--offline=true", "--threshold=39", FOLDER / unit]  # tenths
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "Overall exposure level" in done.stdout, done.stderr
-    assert done.returncode == 0, done.stdout[-3000:]
+    looked = done(ANALYZE, "security", "--offline=true", "--threshold=39", FOLDER / unit)  # tenths
+    assert "Overall exposure level" in looked.stdout, looked.stderr
+    assert looked.returncode == 0, looked.stdout[-3000:]
     text = re.sub(r"(?m)^(Exec\w+=|    exec )/opt/fedmf/\S+", r"\1/bin/true", TEXTS[unit])
     (tmp_path / unit).write_text(text)
-    done = subprocess.run([ANALYZE, "verify", tmp_path / unit], capture_output=True, text=True, check=False)
-    assert unit not in done.stderr, done.stderr  # it tells of the machine's other units too
-    assert done.returncode == 0
+    verified = done(ANALYZE, "verify", tmp_path / unit)
+    assert unit not in verified.stderr, verified.stderr  # it tells of the machine's other units too
+    assert verified.returncode == 0
 
 
 def test_nothing_unnoised_is_written_to_a_disk_by_what_we_ship():
-    """The database, and what Flower unpacks, lie below /run; nginx keeps whole requests and answers in memory."""
+    """The database, and what Flower unpacks, are below /run; nginx keeps whole requests and answers in memory."""
     text = TEXTS[UNITS[0]].replace("\\\n", "")
     (database,) = re.findall(r" --database (\S+)", text)
-    assert str(Path(database).parent) in {
-        f"/run/{name}" for name in value_of(text, "RuntimeDirectory").split()
-    }
+    runtime = {f"/run/{name}" for name in value_of(text, "RuntimeDirectory").split()}
+    assert str(Path(database).parent) in runtime
     settings = dict(re.findall(r"(?m)^ *(\w+) ([^;$\n]+);", PROXY_FILE))
     assert settings["client_body_buffer_size"] == settings["client_max_body_size"]
     memory = {"proxy_buffering": "off", "proxy_max_temp_file_size": "0", "access_log": "off"}
@@ -95,72 +93,59 @@ for port in (8000, 9094):
 
 
 @pytest.mark.skipif(
-    not NFT or not shutil.which("ip") or not succeeds("unshare", "-n", str(NFT), "list", "ruleset"),
+    not NFT or not shutil.which("ip") or done("unshare", "-n", str(NFT), "list", "ruleset").returncode != 0,
     reason="nft, or the right to a network of its own, is missing",
 )
 def test_no_other_account_reaches_the_ports(tmp_path):
-    """In a network of its own: 1001 is fedmf, 1002 the proxy, 1003 anybody else."""
-    rules = (FOLDER / "fedmf.nft").read_text()
-    (tmp_path / "rules").write_text(rules.replace('"fedmf"', "1001").replace('"www-data"', "1002"))
-    command = ["unshare", "-n", sys.executable, "-c", LISTEN, NFT, tmp_path / "rules"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    """In a network of its own: 1001 is fedmf, 1002 the proxy, 1003 any other account."""
+    (tmp_path / "rules").write_text(RULES.replace('"fedmf"', "1001").replace('"www-data"', "1002"))
+    said = done("unshare", "-n", sys.executable, "-c", LISTEN, NFT, tmp_path / "rules")
     reached = {"8000": ("0", "1001", "1002"), "9094": ("1001",)}
-    assert said.stdout.splitlines() == [
-        "2 rules",  # a second time replaces the first
-        *(
-            f"{port} {account} {'connected' if account in reached[port] else 'ConnectionRefusedError'}"
-            for port in reached
-            for account in ("0", "1001", "1002", "1003")
-        ),
-    ], said.stderr
+    expected = [
+        f"{port} {account} {'connected' if account in reached[port] else 'ConnectionRefusedError'}"
+        for port in reached
+        for account in ("0", "1001", "1002", "1003")
+    ]
+    assert said.stdout.splitlines() == ["2 rules", *expected], said.stderr  # a second time replaces the first
 
 
 def test_the_rules_hold_the_ports_of_the_units_and_only_that_of_the_proxy_is_published():
     for text in TEXTS.values():
         (port,) = re.findall(r" --port (\d+)", text)
-        assert f"tcp dport {port} meta skuid != " in (FOLDER / "fedmf.nft").read_text()
+        assert f"tcp dport {port} meta skuid != " in RULES
     ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     assert ports == {"server:superlink": ["8443:8443"]}
     assert PROXY["network_mode"] == "service:superlink"
     assert re.search(r"(?m)^    listen 8443 ssl;", PROXY_FILE)
 
 
-def instructions():
-    """Return the Dockerfile's instructions, each as its name and the rest."""
+def test_the_image_does_not_run_as_root_and_installs_every_package_by_its_hash_or_from_the_source():
     text = re.sub(r"(?m)^#.*\n", "", (ROOT / "Dockerfile").read_text()).replace("\\\n", " ")
-    lines = (line.partition(" ") for line in text.splitlines() if line)
-    return [(name, rest.strip()) for name, _, rest in lines]
+    lines = [
+        (name, rest.strip()) for name, _, rest in (line.partition(" ") for line in text.splitlines() if line)
+    ]
+    names = [name for name, _ in lines]
 
+    def of(wanted):
+        return [rest for name, rest in lines if name == wanted]
 
-def of(wanted):
-    return [rest for name, rest in instructions() if name == wanted]
-
-
-def test_the_image_does_not_run_as_root_and_its_base_has_a_version_and_no_made_up_digest():
-    names = [name for name, _ in instructions()]
     assert of("USER") == ["10001:10001"]
-    after = names[names.index("USER") :]
-    assert {"FROM", "RUN", "COPY", "ADD"}.isdisjoint(after)
-    assert of("ARG") == ["BASE=python:3.12-slim-bookworm"]
+    assert {"FROM", "RUN", "COPY", "ADD"}.isdisjoint(names[names.index("USER") :])
+    assert (of("ARG"), of("ADD")) == (["BASE=python:3.12-slim-bookworm"], [])
     assert of("FROM") == ["${BASE} AS build", "${BASE}"]
-    assert not re.search(r"@sha256:[0-9a-f]", (ROOT / "Dockerfile").read_text())
-    for service in SERVICES.values():
-        assert re.fullmatch(r"\$\{\w+:-\w+:[\d.]+\}", service["image"])
-    if HADOLINT is not None:
-        done = subprocess.run([HADOLINT, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (0, "")
-
-
-def test_every_package_is_installed_by_its_hash_or_from_the_source_and_nothing_else_is_sent():
+    assert not re.search(r"@sha256:[0-9a-f]", text)  # no made-up digest
     installs = [line.strip() for line in re.findall(r"pip install ([^&]*)", " && ".join(of("RUN")))]
     unhashed = [line for line in installs if "--require-hashes --no-deps" not in line]
     assert unhashed == ["--no-deps --no-index --no-build-isolation ./copy"]
     copied = [word for line in of("COPY") if not line.startswith("--from") for word in line.split()[:-1]]
-    lines = (ROOT / ".dockerignore").read_text().splitlines()
-    first, *allowed = [line for line in lines if not line.startswith("#")]
+    first, *sent = [
+        line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")
+    ]
     assert first == "*"
-    assert {line[1:] for line in allowed if line.startswith("!")} == {name.split("/")[0] for name in copied}
-    assert not of("ADD")
+    assert {line[1:] for line in sent if line.startswith("!")} == {name.split("/")[0] for name in copied}
+    if HADOLINT is not None:
+        looked = done(HADOLINT, ROOT / "Dockerfile")
+        assert (looked.returncode, looked.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -169,10 +154,9 @@ def test_a_service_may_do_nothing_that_it_does_not_need(name):
     needed = {"user": "10001:10001", "read_only": True, "cap_drop": ["ALL"], "ulimits": {"core": 0}}
     assert service == service | needed | {"security_opt": ["no-new-privileges:true"]}
     assert {"privileged", "cap_add", "pid", "ipc", "devices"}.isdisjoint(service)
-    for volume in service["volumes"]:
-        assert volume.endswith(":ro") or volume in VOLUMES
-    for place in service["tmpfs"]:
-        assert place.endswith(":uid=10001,gid=10001,mode=0700")
+    assert re.fullmatch(r"\$\{\w+:-\w+:[\d.]+\}", service["image"])
+    assert all(volume.endswith(":ro") or volume in VOLUMES for volume in service["volumes"])
+    assert all(place.endswith(":uid=10001,gid=10001,mode=0700") for place in service["tmpfs"])
 
 
 def words_of(command):
@@ -204,8 +188,5 @@ def test_units_leave_nothing_to_others_and_count_released_rounds_outside_the_fol
     assert state in {f"/var/lib/{name}" for name in others}
     assert f"WorkingDirectory=/var/lib/{home}\n" in TEXTS[UNITS[0]]
     assert SERVER["environment"]["FEDMF_STATE"] == state == VOLUMES[1].partition(":")[2]
-
-
-def test_no_result_of_the_check_keeps_a_node_in_a_container_from_starting():
     (check,) = re.findall(r"(?m)^ExecStartPre=-/opt/fedmf/.venv/bin/(.*)", TEXTS[UNITS[1]])
-    assert NODE["command"][2].startswith(f"{check.replace('$', '$$')}; exec ")
+    assert NODE["command"][2].startswith(f"{check.replace('$', '$$')}; exec ")  # whatever it finds

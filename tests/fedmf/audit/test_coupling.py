@@ -31,13 +31,9 @@ def test_a_vector_at_both_bounds_in_its_own_round_is_exactly_what_is_accounted()
     stated = banded_statement(linf_norm=0.25)
     found = found_of(streams(stated, np.full(16, 0.25), [0, 2]), stated, [0, 2])
     assert refuted(found) == set()
-    assert named(found, L2).observed == pytest.approx(1, rel=1e-9)
-    assert named(found, LINF).observed == pytest.approx(1, rel=1e-9)
+    assert [named(found, test).observed for test in (L2, LINF)] == pytest.approx([1, 1], rel=1e-9)
     assert named(found, OWN_ROUND).observed < 1e-12
-
-
-def test_the_sensitivity_is_that_of_the_column_of_the_round():
-    """Two bands: all columns but the last have the norm sqrt(1 + 1/4), which is accounted for every round."""
+    # All columns of two bands but the last have the norm sqrt(1 + 1/4), which is accounted for every round.
     last = found_of(streams(ONE, [1.0], [3]), ONE, [3])
     assert named(last, L2).observed == pytest.approx(1 / np.sqrt(1.25), rel=1e-9)
 
@@ -67,21 +63,21 @@ def test_an_influence_on_another_round_is_refuted_before_and_after_the_clients_o
         found = found_of((inside, pair[1]), stated, [1, 1])
         assert refuted(found) == {OWN_ROUND}
         assert named(found, OWN_ROUND).where == f"epoch, round, coordinate [1, {step}, 3]"
+    still = streams(stated, np.zeros(4), [0, 0])
+    still[0][0, 3, 1] += 1e-6
+    for tolerance, tests in ((1.1e-6, set()), (0.9e-6, {OWN_ROUND})):
+        assert refuted(found_of(still, stated, [0, 0], tolerance)) == tests
 
 
-def test_a_client_heard_twice_in_an_epoch_exceeds_the_sensitivity():
+def test_a_client_heard_twice_in_an_epoch_and_noise_that_is_not_the_same_exceed_the_sensitivity():
     inside, base = streams(ONE, [1.0, 0.0], [0])
     inside[0, 1, 0] += 1.0
     found = found_of((inside, base), ONE, [0])
     expected = np.linalg.norm(banded() @ [1, 1, 0, 0]) / np.sqrt(1.25)
     assert named(found, L2).observed == pytest.approx(expected)
     assert refuted(found) == {L2, LINF, OWN_ROUND}
-
-
-def test_noise_that_is_not_the_same_is_an_influence_too():
-    stated = banded_statement()
-    pair = [noise(stated, RNG, runs=1, dimension=8)[0] for _ in range(2)]
-    assert refuted(found_of(pair, stated, [0, 0], 1e-6)) == {L2, LINF, OWN_ROUND}
+    others = [noise(ONE, RNG, runs=1, dimension=8)[0] for _ in range(2)]
+    assert refuted(found_of(others, ONE, [0], 1e-6)) == {L2, LINF, OWN_ROUND}
 
 
 def test_an_accounted_sensitivity_that_is_too_small_is_refuted():
@@ -110,14 +106,6 @@ def test_a_tree_is_measured_through_the_noise_that_it_adds():
     assert named(found, L2).observed == pytest.approx(length / np.linalg.norm(strategy, axis=0).max())
 
 
-def test_an_error_within_the_tolerance_is_no_influence_and_one_beyond_is():
-    stated = banded_statement()
-    inside, base = streams(stated, np.zeros(4), [0, 0])
-    inside[0, 3, 1] += 1e-6
-    for tolerance, tests in ((1.1e-6, set()), (0.9e-6, {OWN_ROUND})):
-        assert refuted(found_of((inside, base), stated, [0, 0], tolerance)) == tests
-
-
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
 def test_bounds_in_any_unit_are_compared(scale):
     stated = Stated.of_strategy(banded(4), sigma=scale, l2_norm=scale)
@@ -141,7 +129,6 @@ def test_a_client_that_moved_nothing_leaves_the_pair_inconclusive():
         ({"without_client": np.zeros((2, 4, 2))}, "both must have"),
         ({"own_rounds": [0]}, "own_rounds"),
         ({"own_rounds": [0, 4]}, "own_rounds"),
-        ({"own_rounds": [0, 0.5]}, "own_rounds"),
         ({"tolerance": np.nan}, "tolerance"),
         ({"tolerance": -1.0}, "tolerance"),
         ({"rotate": lambda row: 2 * row}, "rotate changes the length"),

@@ -4,53 +4,35 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2, kstest
 
-from audited_laws import banded_statement, named, noise, refuted, tree_statement
+from audited_laws import banded_statement, check_levels, noise, refuted, tree_statement
 from fedmf.audit import Stated, residual, residuals
 from fedmf.audit.finding import cosine_p
 from fedmf.errors import SettingError
 
 STATED = banded_statement(3, 2)
-HONEST = 1000
 
 
-@pytest.fixture(scope="module")
-def honest():
-    """The p-values of 1000 honest audits of 20 runs each, corrected for the tests of their kind."""
+def test_a_thousand_honest_audits_give_no_false_alarm_and_few_at_a_level_where_some_are_due():
     rng = np.random.default_rng(0)
-    found = [residuals(noise(STATED, rng, runs=20, dimension=2), STATED) for _ in range(HONEST)]
-    assert {len(findings) for findings in found} == {len(residual.TESTS)}
-    return {test: np.array([named(findings, test).observed for findings in found]) for test in residual.TESTS}
-
-
-def most(level):
-    """How many of the honest audits may fall below a level, one time in 10^5 more."""
-    return binom.ppf(1 - 1e-5, HONEST, level)
-
-
-def test_a_thousand_honest_audits_give_no_false_alarm_and_few_at_a_level_where_some_are_due(honest):
-    overall = len(residual.TESTS) * np.min(list(honest.values()), axis=0)
-    assert np.all(overall > residual.FALSE_ALARM)
-    assert np.count_nonzero(overall <= 0.05) <= most(0.05)
-
-
-@pytest.mark.parametrize("test", residual.TESTS)
-def test_each_test_falls_below_a_level_as_often_as_it_states_or_less(honest, test):
-    for level in (0.01, 0.1, 0.3):
-        assert np.count_nonzero(honest[test] <= level) <= most(level)
-    if test not in (residual.GRID, residual.DIRECTIONS):  # bounds, which are conservative
-        assert np.count_nonzero(honest[test] <= 0.3) >= 0.05 * HONEST
+    check_levels(
+        residual.TESTS,
+        lambda: residuals(noise(STATED, rng, runs=20, dimension=2), STATED),
+        reached=(0.3, 0.05),
+        bounds=(residual.GRID, residual.DIRECTIONS),
+        overall=residual.FALSE_ALARM,
+    )
 
 
 def test_variances_are_those_of_a_slow_twin():
     releases = noise(STATED, np.random.default_rng(1), runs=4, dimension=5)
-    strategy, total, by_coordinate = np.eye(3) + 0.5 * np.eye(3, k=-1), 0.0, [0.0] * 5
+    strategy, by_coordinate = np.eye(3) + 0.5 * np.eye(3, k=-1), [0.0] * 5
     for run, epoch, coordinate in np.ndindex(4, 2, 5):
         for value in strategy @ releases[run, epoch, :, coordinate] / 1.5:
-            total += value**2
             by_coordinate[coordinate] += value**2
     p_values = {
         where: (p_value, tests) for p_value, where, tests in residual._variance(STATED.whitened(releases))
     }
+    total = sum(by_coordinate)
     assert p_values[""][0] == pytest.approx(2 * min(chi2.cdf(total, 120), chi2.sf(total, 120)), rel=1e-9)
     expected = min(2 * min(chi2.cdf(each, 24), chi2.sf(each, 24)) for each in by_coordinate)
     ((found, tests),) = [each for where, each in p_values.items() if where.startswith("coordinate")]
@@ -136,9 +118,8 @@ def test_each_departure_from_the_law_is_found_by_its_test(fault):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_noise_of_few_bits_is_found_and_float32_is_not_few(dtype):
-    found = residuals(
-        drawn().astype(dtype).astype(float), Stated.of_strategy(np.eye(3), sigma=1, l2_norm=1, epochs=2)
-    )
+    stated = Stated.of_strategy(np.eye(3), sigma=1, l2_norm=1, epochs=2)
+    found = residuals(drawn().astype(dtype).astype(float), stated)
     assert refuted(found) == ({residual.GRID} if dtype is np.float16 else set())
 
 
@@ -147,19 +128,15 @@ def test_eigenvalues_of_honest_matrices_are_seldom_as_small_as_their_bound_state
     found = np.array(
         [[p for p, _, _ in residual._directions(rng.normal(size=(20, 1, 1, 3)))] for _ in range(2000)]
     )
-    for column in found.T:
-        for level in (0.01, 0.1, 0.3):
-            assert np.count_nonzero(column <= level) <= binom.ppf(1 - 1e-5, 2000, level)
+    for level in (0.01, 0.1, 0.3):
+        assert np.all(np.count_nonzero(found <= level, axis=0) <= binom.ppf(1 - 1e-5, 2000, level))
     assert kstest(found[:, 0], "uniform").statistic < 0.9  # a bound that is reached at times
 
 
-def test_noise_that_is_not_correlated_as_stated_is_found_though_each_round_has_its_variance():
+def test_the_stated_correlation_is_tested_though_each_round_has_its_variance_also_of_a_tree():
     independent = np.random.default_rng(9).normal(size=(50, 2, 3, 64))
     sizes = np.array([np.linalg.norm(epoch.noising, axis=1) * epoch.sigma for epoch in STATED.epochs])
     assert residual.CORRELATION in refuted(residuals(independent * sizes[..., None], STATED))
-
-
-def test_noise_of_a_tree_is_whitened_too():
     stated, _ = tree_statement(4)
     rng = np.random.default_rng(10)
     assert refuted(residuals(noise(stated, rng, runs=30, dimension=64), stated)) == set()
@@ -167,15 +144,11 @@ def test_noise_of_a_tree_is_whitened_too():
     assert residual.CORRELATION in refuted(residuals(noise(stated, rng, runs=30, dimension=64), wrong))
 
 
-def test_what_clients_are_known_to_have_sent_is_taken_away():
+def test_what_clients_are_known_to_have_sent_is_taken_away_and_values_that_overflow_refute():
     releases = noise(STATED, np.random.default_rng(11), runs=20, dimension=16)
     sums = np.random.default_rng(12).normal(0, 3, (2, 3, 16))
     assert refuted(residuals(releases + sums, STATED, known=sums)) == set()
     assert refuted(residuals(releases + sums, STATED)) != set()
-
-
-def test_values_that_overflow_refute():
-    releases = noise(STATED, np.random.default_rng(13), runs=3, dimension=4)
     releases[0, 0, 0, 0] = 1e308
     assert residual.VARIANCE in refuted(residuals(releases, STATED))
 
