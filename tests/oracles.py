@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ndtr
 
+from fedmf.accounting.tight import Setting
+
 ORACLE = json.loads((Path(__file__).parent / "fedmf/accounting/oracles.json").read_text())
 FLOAT = 1e-12
 CELLS = 400
@@ -114,3 +116,13 @@ def profiles(tau, ratio, rng):
     shares = np.minimum(rng.dirichlet(np.ones(whole + 2)) * ratio, 1.0)
     slack = [0.8 * tau] * max(1, whole)
     return {"extreme": extreme, "even": even, "uneven": list(shares * tau), "slack": slack}
+
+
+def log_exponential_moment(s, *, tau, keep_probability, stop=None):
+    """The product's bound of psi for one coordinate."""
+    return float(Setting(tau, keep_probability, 1.0).psi(s, stop))
+
+
+def hitting_probability(stop, *, tau, keep_probability):
+    """The product's bound of pi."""
+    return Setting(tau, keep_probability, 1.0).hits(stop)

@@ -27,7 +27,7 @@ cells; the choice it ends with is certified once, so a poor search costs tightne
     >>> event = EpochEvent(noise_multiplier=0.0860827, keep_probability=0.01, linf_over_l2=0.0059351)
     >>> round(quadratic_variation_epsilon(event, 16, 1e-5), 3)  # by Renyi divergence 2
     1.843
-    >>> round(float(log_exponential_moment(300.0, tau=1.0, keep_probability=0.001)), 3)
+    >>> round(float(Setting(tau=1.0, keep_probability=0.001, coordinates=1.0).psi(300.0)), 3)
     227.079
 """
 
@@ -81,17 +81,36 @@ class Setting:
         return cls(signal * signal, event.keep_probability, epochs * max(1.0, event.ratio))
 
     def hits(self, stop: float | None) -> float:
-        """Return n pi, which formula (C) pays for coordinates that reach b = `stop`; 0 without a stop."""
+        """Return n pi, which formula (C) pays for coordinates that reach b = `stop`, rounded upwards; 0 without a stop.
+
+        pi is the probability under P that log L reaches b > 0 by time tau: the reflection principle for a Brownian motion
+        with drift -1/2 (probability c) or +1/2 (gamma).
+        """
         if stop is None:
             return 0.0
-        pi = hitting_probability(stop, tau=self.tau, keep_probability=self.keep_probability)
-        return self.coordinates * pi
+        pi = math.exp(_log_hitting(stop, self.tau, self.keep_probability) + ROUNDING)
+        return self.coordinates * min(1.0, pi)
 
-    def psi(self, s: Floats | float, stop: float | None, *, cells: int = CELLS) -> Floats:
-        """Return the bound of `log_exponential_moment`."""
-        return log_exponential_moment(
-            s, tau=self.tau, keep_probability=self.keep_probability, stop=stop, cells=cells
-        )
+    def psi(self, scaled_lam: Floats | float, stop: float | None = None, *, cells: int = CELLS) -> Floats:
+        """Return an upper bound of psi, or of psi_b with b = `stop`, for s = `scaled_lam` >= 0, in its shape.
+
+        Some 1e-6 above it with the usual `cells`. Infinite where rounding is not covered (s p^2 above 10^4).
+        """
+        tau, gamma = self.tau, self.keep_probability
+        s, root = np.asarray(scaled_lam, np.float64), math.sqrt(tau)
+        end = root + math.sqrt(2 * (float(s.max()) + RIGHT_SLACK))
+        # Of P's mass beyond `end`, c Phi(-end) + gamma Phi(root - end), with the largest value e^s - 1.
+        right, largest = s + log_ndtr(root - end), s
+        if stop is not None:
+            stopped = 1 / (1 + math.exp(-stop) * (1 - gamma) / gamma)  # p*
+            largest = s * stopped**2
+            hit = (stop + tau / 2) / root * (1 + ROUNDING)
+            if hit < end:
+                end, right = hit, np.full_like(s, -math.inf)
+            right = np.logaddexp(right, _log_hitting(stop, tau, gamma) + log_expm1(largest))
+        parts = np.logaddexp(right, _log_integral(s, tau, gamma, end, cells))
+        bound = np.logaddexp(0.0, parts + ROUNDING) + UNDERFLOW
+        return np.where(largest <= LARGEST_EXPONENT, bound, math.inf)
 
     def squared_mu(self, s: Floats | float, psi: Floats, tail: float) -> Floats:
         """Return the mu^2 at which exp(-s mu^2/tau + n psi) is `tail`."""
@@ -197,40 +216,6 @@ def _stop(setting: Setting, hits: float) -> float:
     return float(brentq(lambda stop: setting.hits(stop) - hits, high / 2, high, rtol=1e-4))
 
 
-def log_exponential_moment(
-    scaled_lam: Floats | float,
-    *,
-    tau: float,
-    keep_probability: float,
-    stop: float | None = None,
-    cells: int = CELLS,
-) -> Floats:
-    """Return an upper bound of psi, or of psi_b with b = `stop`, for s = `scaled_lam` >= 0, in its shape.
-
-    Some 1e-6 above it with the usual `cells`. Infinite where rounding is not covered (s p^2 above 10^4).
-    """
-    s, root = np.asarray(scaled_lam, np.float64), math.sqrt(tau)
-    end = root + math.sqrt(2 * (float(s.max()) + RIGHT_SLACK))
-    # Of P's mass beyond `end`, c Phi(-end) + gamma Phi(root - end), with the largest value e^s - 1.
-    right, largest = s + log_ndtr(root - end), s
-    if stop is not None:
-        largest = s * stopped_ratio(stop, keep_probability) ** 2
-        hit = (stop + tau / 2) / root * (1 + ROUNDING)
-        if hit < end:
-            end, right = hit, np.full_like(s, -math.inf)
-        right = np.logaddexp(right, _log_hitting(stop, tau, keep_probability) + log_expm1(largest))
-    parts = np.logaddexp(right, _log_integral(s, tau, keep_probability, end, cells))
-    return np.where(largest <= LARGEST_EXPONENT, np.logaddexp(0.0, parts + ROUNDING) + UNDERFLOW, math.inf)
-
-
-def hitting_probability(stop: float, *, tau: float, keep_probability: float) -> float:
-    """Return pi, the probability under P that log L reaches b = `stop` > 0 by time tau, rounded upwards.
-
-    The reflection principle for a Brownian motion with drift -1/2 (probability c) or +1/2 (gamma).
-    """
-    return min(1.0, math.exp(_log_hitting(stop, tau, keep_probability) + ROUNDING))
-
-
 def least_stop(tau: float) -> float:
     """Return the smallest b that formula (C) allows, rounded upwards: b^2 >= 3 tau + tau^2/4."""
     return math.sqrt(3 * tau + tau * tau / 4) * (1 + ROUNDING)
@@ -267,11 +252,6 @@ def log_expm1(u: Floats | float) -> Floats:
     """Return log(e^u - 1) of u >= 0: -infinity at 0, any shape, float64."""
     with np.errstate(divide="ignore"):
         return np.asarray(u + np.log(-np.expm1(-np.asarray(u))))
-
-
-def stopped_ratio(stop: float, gamma: float) -> float:
-    """Return p* = gamma e^b/(c + gamma e^b) at b = `stop`."""
-    return 1 / (1 + math.exp(-stop) * (1 - gamma) / gamma)
 
 
 def _log_hitting(stop: float, tau: float, gamma: float) -> float:

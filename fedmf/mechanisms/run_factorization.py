@@ -123,14 +123,11 @@ def as_run(epochs: Sequence[Factorization]) -> RunFactorization:
     """
     check_at_least("the number of epochs", len(epochs), 1)
     own = [epoch.workload for epoch in epochs]
-    kinds = [
+    kinds = dict.fromkeys(
         f"{epoch.rounds} rounds of {epoch.family} with momentum {epoch.workload.momentum}" for epoch in epochs
-    ]
-    for number, kind in enumerate(kinds, 1):
-        if kind != kinds[0]:
-            raise SettingError(
-                f"epoch {number} has {kind}, the first {kinds[0]}; all epochs of a run must have the same."
-            )
+    )
+    if len(kinds) > 1:
+        raise SettingError(f"epochs have {', '.join(kinds)}; all epochs of a run must have the same.")
     rates = None
     if any(workload.learning_rates is not None for workload in own):
         rates = tuple(np.concatenate([workloads.rates(workload) for workload in own]).tolist())

@@ -36,10 +36,9 @@ def fit(
     rank = chosen("rank", rank, DEFAULT_RANK, most=workload.rounds)
     B = workloads.apply(workload, optimal.fit(workload, solution=solution).materialize_noising())
     left, right = alternating_least_squares(B, bands, rank)
-    diagonals = np.zeros((len(B), bands))  # b_tk = B_{t,t-k}, zero outside the matrix
-    for k in range(bands):
-        diagonals[k:, k] = np.diag(B, -k)
-    return RecurrentStream(workload.rounds, tables(diagonals, left, right, workload))
+    return RecurrentStream(
+        workload.rounds, tables(np.tril(B) - np.tril(B, -bands), left, right, bands, workload)
+    )
 
 
 def alternating_least_squares(
@@ -77,22 +76,22 @@ def _regress(target: Float64, right: Float64, bands: int, ridge: float) -> Float
     return np.asarray(weights[:, :, 0], dtype=np.float64)
 
 
-def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) -> Float32:
-    """Return the tables of x = A^-1 B' z.
+def tables(banded: Float64, left: Float64, right: Float64, bands: int, workload: Workload) -> Float32:
+    """Return the tables of x = A^-1 B' z for B' = `banded` (T, T), of that many bands, and L R^T below them.
 
     The state is the last p rows z and the r sums of R_j z_j over the rows before them. A^-1 mixes rows t, t - 1 and, with
     momentum, t - 2 of B'. All are linear in the state once p = h, or h + 1 with momentum: older entries of each of these
     rows lie in the low-rank part.
     """
-    rounds, h = bands.shape
-    past = h if workload.momentum == 0 else h + 1
-    r = left.shape[1]
+    rounds, r = left.shape
+    past = bands if workload.momentum == 0 else bands + 1
+    noising = workloads.solve(workload, banded + np.tril(left @ right.T, -bands))
     result = np.zeros((rounds, past + r + 1, past + r + 1), dtype=np.float32)
-    window, sums = _noise_rows(bands, left, right, workload, past)
-    # The last row gives the noise row, from the rows kept, the sums and the fresh row.
-    result[:, -1, :past] = window[:, 1:]
-    result[:, -1, past:-1] = sums
-    result[:, -1, -1] = window[:, 0]
+    # The last row gives the noise row, from the fresh row, the rows kept and the sums.
+    result[:, -1, -1] = np.diag(noising)
+    for back in range(1, past + 1):
+        result[back:, -1, back - 1] = np.diag(noising, -back)
+    result[:, -1, past:-1] = workloads.solve(workload, left)
     # The fresh row enters in front, every kept row moves one place back, the sums stay.
     result[:, 0, -1] = 1
     result[:, np.arange(1, past), np.arange(past - 1)] = 1
@@ -100,35 +99,6 @@ def tables(bands: Float64, left: Float64, right: Float64, workload: Workload) ->
     # The row that leaves the window, z_{t-p}, joins the sums as R_{t-p} z_{t-p}.
     result[past:, past : past + r, past - 1] = right[: max(rounds - past, 0)]
     return result
-
-
-def _noise_rows(
-    bands: Float64, left: Float64, right: Float64, workload: Workload, past: int
-) -> tuple[Float64, Float64]:
-    """Return row t of A^-1 B' as weights on z_t .. z_{t-p}, (T, p + 1), and on the sums behind, (T, r)."""
-    rounds, h = bands.shape
-    window, sums = np.zeros((rounds, past + 1)), np.zeros(left.shape)
-    for back, mix in enumerate(_inverse_bands(workload)):
-        rows = np.arange(back, rounds)  # row t of A^-1 B' takes mix_t times row t - back of B'
-        sums[rows] += mix[rows, None] * left[rows - back]
-        for lag in range(back, past + 1):
-            some = rows[rows >= lag]  # where z_{t-lag} exists
-            # B'_{t - back, t - lag}: on a diagonal of the bands, or in the low-rank part below them.
-            entries = (
-                bands[some - back, lag - back]
-                if lag - back < h
-                else (left[some - back] * right[some - lag]).sum(1)
-            )
-            window[some, lag] += mix[some] * entries
-    return window, sums
-
-
-def _inverse_bands(workload: Workload) -> list[Float64]:
-    """Return the diagonals of A^-1 = M_beta^-1 diag(1/eta) (I - Z), (T,) each: two, three with momentum."""
-    inverse = 1 / workloads.rates(workload)
-    before = workload.momentum * np.concatenate([[0.0], inverse[:-1]])
-    diagonals = [inverse, -inverse - before]
-    return diagonals if workload.momentum == 0 else [*diagonals, before]
 
 
 BANDED_LOW_RANK = Family(

@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.optimum.poles import ROUNDING, Interval, poles, spectral_interval
 from fedmf.mechanisms.optimum.smoother import diagonal
@@ -80,11 +79,9 @@ def solve(
     """Return the optimum of `workload` with upper / lower - 1 <= `gap` on the LOSS where that is reached.
 
     The iteration begins at `start` (T,) > 0, such as the v of a like workload; None: at a profile that suits prefix
-    sums. A solution that stops above `gap` is still a valid mechanism with valid bounds: the caller decides. Raises `FloatingPointError` if no iterate is finite, `SettingError` for a gap below
-    the quadrature error.
+    sums. A solution that stops above `gap` is still a valid mechanism with valid bounds: the caller decides. Raises `FloatingPointError` if no iterate is finite.
     """
-    if not gap >= 10 * QUADRATURE:
-        raise SettingError(f"gap is {gap}; it must be at least {10 * QUADRATURE}, what the poles resolve.")
+    assert gap >= 10 * QUADRATURE, "the poles resolve no smaller gap"
     v = _profile(workload) if start is None else start
     best: _Iterate | None = None
     history: list[tuple[Float64, Float64]] = []

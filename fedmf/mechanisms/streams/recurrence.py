@@ -85,10 +85,10 @@ def with_unit_columns(form: StrategyForm) -> StrategyForm:
     return StrategyForm(form.F, form.g / norms[:, None], form.lam, form.c / norms)
 
 
-def output_variances(
+def output_errors(
     buffers: int, step_maps: Callable[[range], tuple[Float64, Float64]], workload: Workload
 ) -> tuple[Float64, Float64]:
-    """Return Var((A x)_t) for unit noise, shape (T,): the squared row norms of B; and what is left.
+    """Return the row norms of B, (T,), the standard deviations of (A x)_t for unit noise; and what is left.
 
     What is left is the covariance (2, 2) of momentum and output after the last round. The covariance of (sigma, momentum,
     output) goes forward in time: sums of squares only, exact up to rounding. `step_maps` of n steps gives the maps of r =
@@ -114,7 +114,7 @@ def output_variances(
         for step, number in enumerate(steps):
             covariance = transition[step] @ covariance @ transition[step].T + added[step]
             variances[number] = covariance[-1, -1]  # of y_t = (A x)_t
-    return variances, covariance[-2:, -2:].copy()
+    return np.sqrt(variances), covariance[-2:, -2:].copy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +149,8 @@ class RecurrentStream(NoiseStream):
         return float(column_norms(strategy_form(self.tables), self.rounds).max())
 
     def errors(self, workload: Workload) -> tuple[Float64, Float64]:
-        """Return the row norms of A C^-1 and what is left; see `output_variances`."""
-        variances, left = output_variances(self.buffers, self._step_maps, workload)
-        return np.sqrt(variances), left
+        """Return the row norms of A C^-1 and what is left; see `output_errors`."""
+        return output_errors(self.buffers, self._step_maps, workload)
 
     def _step(self, step: int, fresh: Float64, buffers: Float64, mean: Float64, draw: Draw) -> None:
         table = self.table(step)
@@ -183,6 +182,6 @@ class RecurrentStream(NoiseStream):
         return (r + 1 + ON_RELEASE) * UNIT * total
 
     def _step_maps(self, steps: range) -> tuple[Float64, Float64]:
-        """Return the columns of the tables, the last as the covariance it causes; see `output_variances`."""
+        """Return the columns of the tables, the last as the covariance it causes; see `output_errors`."""
         tables = self.tables[np.minimum(steps, len(self.tables) - 1)].astype(np.float64)
         return tables[:, :, :-1], tables[:, :, -1:] * tables[:, None, :, -1]

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.streams.protocol import ON_RELEASE, Draw, NoiseStream, blocks
-from fedmf.mechanisms.streams.recurrence import output_variances
+from fedmf.mechanisms.streams.recurrence import output_errors
 from fedmf.mechanisms.workload import Workload
 from fedmf.normals import UNIT
 
@@ -80,9 +80,8 @@ class TreeStream(NoiseStream):
         return float(np.sqrt(levels(self.rounds)))
 
     def errors(self, workload: Workload) -> tuple[Float64, Float64]:
-        """Return the row norms of B and what is left; see `output_variances`."""
-        variances, left = output_variances(self.buffers, self._step_maps, workload)
-        return np.sqrt(variances), left
+        """Return the row norms of B and what is left; see `output_errors`."""
+        return output_errors(self.buffers, self._step_maps, workload)
 
     def maps(self, top: int) -> tuple[Float64, Float64]:
         """Return what a step of height `top` makes of the buffers below it and of its nodes' measurements.
@@ -123,7 +122,7 @@ class TreeStream(NoiseStream):
         return float(one * (self.sensitivity * self.rounds + carried))
 
     def _step_maps(self, steps: range) -> tuple[Float64, Float64]:
-        """Return each step's map of the buffers and covariance of its measurements; see `output_variances`."""
+        """Return each step's map of the buffers and covariance of its measurements; see `output_errors`."""
         maps = [self._whole_maps(top) for top in range(self.buffers)]
         tops = [height(step) for step in steps]
         state_maps = np.stack([state_map for state_map, _ in maps])[tops]

@@ -11,19 +11,8 @@ from fedmf.accounting import (
     resolve_linf_ratio,
 )
 from fedmf.accounting.calibration import solve_noise_multiplier
-from fedmf.accounting.renyi import log_moment
 from fedmf.errors import NotCoveredError, SettingError
 from oracles import ORACLE
-
-
-def test_no_moment_is_computed_twice_for_a_target_and_what_meets_it():
-    target = {"delta": 1e-5, "epochs": 3}
-    shape = {"keep_probability": 0.0625, "linf_over_l2": 0.0078125}
-    z = calibrate_noise_multiplier(epsilon=1.5, **target, **shape)
-    computed = log_moment.cache_info().misses
-    assert privacy_spent(EpochEvent(z, **shape), **target).epsilon <= 1.5
-    assert calibrate_noise_multiplier(epsilon=1.5, **target, **shape) == z
-    assert log_moment.cache_info().misses == computed
 
 
 @pytest.mark.parametrize("row", ORACLE["calibration"])

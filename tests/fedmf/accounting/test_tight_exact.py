@@ -10,12 +10,10 @@ from fedmf.accounting import EpochEvent
 from fedmf.accounting.gaussian import gaussian_delta
 from fedmf.accounting.tight import (
     Setting,
-    hitting_probability,
     least_stop,
-    log_exponential_moment,
     quadratic_variation_epsilon,
 )
-from oracles import Pair, add, epoch, power, profiles, remove
+from oracles import Pair, add, epoch, hitting_probability, log_exponential_moment, power, profiles, remove
 
 pytestmark = pytest.mark.long
 

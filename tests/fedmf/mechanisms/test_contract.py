@@ -209,6 +209,10 @@ def test_settings_are_frozen_in_all_twelve_families():
         mechanism.stream.rounds = 8
     with pytest.raises(ValueError, match="read-only"):
         mechanism.stream.tables[:] = 1
+    given = np.ones(2, np.float32)
+    stream = ToeplitzStream(3, given)
+    given *= 2  # whoever keeps the fitted tables cannot change the stream
+    assert (stream.tables == 1).all()
 
 
 @pytest.mark.parametrize(

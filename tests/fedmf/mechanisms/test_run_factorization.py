@@ -161,16 +161,6 @@ def test_the_optimum_agrees_with_its_dense_twin_on_a_run(beta, schedule):
 
 
 @pytest.mark.slow
-def test_the_optimum_agrees_with_its_dense_twin_at_512_rounds():
-    for solution, dense in zip(
-        fixed_point.certified_run(of_run(512, 2)),
-        design_run("optimal_dense", of_run(512, 2)).epochs,
-        strict=True,
-    ):
-        assert solution.lower == pytest.approx(dense.root_loss, rel=1e-5)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "later", "beta"), [(65536, 10**6, 0.0), (16384, 10**6, 0.9)])
 def test_a_million_later_rounds_are_certified_and_deployed_with_eight_buffers(rounds, later, beta):
     workload = of_run(rounds, 1 + -(-later // rounds), beta)[0]
@@ -179,13 +169,6 @@ def test_a_million_later_rounds_are_certified_and_deployed_with_eight_buffers(ro
     mechanism = design("optimal", workload)
     assert (mechanism.root_loss / solution.lower) ** 2 - 1 <= 1e-4
     assert mechanism.stream.buffers <= 8
-
-
-def test_neighbours_start_from_each_others_solution():
-    run = of_run(64, 8, 0.9)
-    chained = sum(solution.iterations for solution in fixed_point.certified_run(run))
-    alone = sum(fixed_point.solve(workload).iterations for workload in run)
-    assert chained < 0.75 * alone
 
 
 def test_a_restart_goes_on_with_the_rates_of_an_epoch():

@@ -38,11 +38,6 @@ def test_rotation_keeps_norms_and_is_undone(dimension, kind, seed):
         np.testing.assert_allclose(rotation.unrotate(turned.values), vector, atol=1e-5)
 
 
-def test_rotation_spreads_a_single_coordinate():
-    rotation = Rotation("hadamard", 1000, PublicSeed(0))
-    np.testing.assert_allclose(np.abs(rotation.turn(np.eye(1000, dtype="f4")[3]).values), 1 / 32, rtol=1e-6)
-
-
 def butterflies(vector):
     """The slow twin: one bit of a coordinate after another, in float64."""
     done, stride = vector.astype("f8"), 1
