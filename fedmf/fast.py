@@ -2,7 +2,7 @@
 
 A loop is here because numpy alone makes a row of the benchmark more than a tenth slower. Each does what a function in
 numpy does, which its docstring names. Nothing is fused or reordered: the order of all operations is the one written here. The
-normals and sums have the same bits as in numpy; the transforms and the diagonal agree to rounding.
+normals, masks and sums have the same bits as in numpy; the transforms and the diagonal agree to rounding.
 
 The Hadamard transform runs in blocks of 2^10 coordinates, which stay in the first-level cache: passes of radix 4 that read
 four contiguous quarters and write them interleaved, so that after the last all coordinates are back in order and no
@@ -92,6 +92,35 @@ def add(
         if place >= size:
             raise IndexError("a coordinate lies outside the sum")
         total[place] += np.int64(min(max(values[i], -bound), bound) * scale)
+
+
+@_compiled
+def positions(
+    words: Words,
+    guide: npt.NDArray[np.int16],
+    table: Words,
+    position: int,
+    dimension: int,
+    kept: npt.NDArray[np.int64],
+) -> tuple[int, int]:
+    """Write the coordinates that `words` keep into `kept`; return the last one looked at, and how many were kept.
+
+    The coordinates after `position` and below `dimension`. What `masks._positions_in_numpy` does.
+    """
+    longest, count = len(table), np.uint64(0)  # without a sign: no place is counted from the end
+    for word in words:
+        gap = int(guide[word >> np.uint64(48)])
+        if gap < 0:  # several gaps share the leading bits: this is less the first of them
+            gap = -gap
+            while gap <= longest and table[gap - 1] <= word:
+                gap += 1
+        position += gap if gap <= longest else longest
+        if position >= dimension:
+            break
+        if gap <= longest:
+            kept[count] = position
+            count += np.uint64(1)
+    return position, int(count)
 
 
 @_compiled

@@ -7,15 +7,18 @@ public values void it.
 
 Kept coordinates are found by their gaps, which are geometric. A gap is looked up in an exact 64-bit integer
 table, so that client and server pick the same coordinates whatever their libm, and the realised law is within
-2^-63 per draw of the iid Bernoulli law in total variation.
+2^-63 per draw of the iid Bernoulli law in total variation. Compiled code (`fedmf.fast`) follows the same
+table on the same words: the same coordinates, bit for bit.
 """
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 
+from fedmf.compiling import loops
 from fedmf.randomness import SecretKey, uniform_words
 
 _LONGEST_GAP = 1024  # longer gaps are drawn piecewise: the geometric law is memoryless
@@ -41,28 +44,42 @@ def kept_coordinates(
     """
     if keep_probability == 1:
         return np.arange(dimension)
+    fast = loops()
+    follow = _positions_in_numpy if fast is None else partial(_positions_compiled, fast)
     pieces: list[npt.NDArray[np.int64]] = []
     position, drawn = -1, 0  # the last coordinate looked at, and how many words were used
     while position < dimension - 1:
         ahead = _draws_for(dimension - 1 - position, keep_probability)
         words = uniform_words(key.derive(*purpose) if purpose else key, ahead, first=drawn)
-        position, kept = _positions(words, keep_probability, position, dimension)
+        position, kept = follow(words, keep_probability, position, dimension)
         drawn += ahead
         pieces.append(kept)
     return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.int64), *pieces])
 
 
-def _positions(
+def _positions_in_numpy(
     words: npt.NDArray[np.uint64], keep_probability: float, position: int, dimension: int
 ) -> tuple[int, npt.NDArray[np.int64]]:
     """Return the last coordinate looked at, and those that `words` keep after `position` and below `dimension`."""
-    leading = (words >> np.uint64(64 - _GUIDE_BITS)).astype(np.int64)
-    gaps = np.take(_gap_guide(keep_probability), leading)
-    undecided = np.flatnonzero(gaps == 0)
-    gaps[undecided] = np.searchsorted(gap_table(keep_probability), words[undecided], side="right") + 1
+    gaps = np.searchsorted(gap_table(keep_probability), words, side="right") + 1
     positions = position + np.cumsum(np.minimum(gaps, _LONGEST_GAP), dtype=np.int64)
     kept = positions[gaps <= _LONGEST_GAP]
     return int(positions[-1]), kept[: np.searchsorted(kept, dimension)]
+
+
+def _positions_compiled(
+    fast: ModuleType,
+    words: npt.NDArray[np.uint64],
+    keep_probability: float,
+    position: int,
+    dimension: int,
+) -> tuple[int, npt.NDArray[np.int64]]:
+    """Do what `_positions_in_numpy` does, in one loop; the same integers."""
+    kept = np.empty(len(words), np.int64)
+    tables = _gap_guide(keep_probability), gap_table(keep_probability)
+    native = words.astype(np.uint64, copy=False)
+    position, count = fast.positions(native, *tables, position, dimension, kept)
+    return position, kept[:count]
 
 
 @lru_cache(maxsize=8)
@@ -85,15 +102,12 @@ def gap_table(keep_probability: float) -> npt.NDArray[np.uint64]:
 
 @lru_cache(maxsize=8)
 def _gap_guide(keep_probability: float) -> npt.NDArray[np.int16]:
-    """Return the gap that the leading bits of a word tell, shape (2^_GUIDE_BITS,); 0 where several share them.
-
-    A word is looked up here in a tenth of the time of a search in the table.
-    """
+    """Return the gap that the leading bits of a word tell, shape (2^_GUIDE_BITS,); where several share them, less the first."""
     table, low = gap_table(keep_probability), 64 - _GUIDE_BITS
     smallest = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(low)
     least = np.searchsorted(table, smallest, side="right")
     most = np.searchsorted(table, smallest | np.uint64((1 << low) - 1), side="right")
-    return np.where(least == most, least + 1, 0).astype(np.int16)
+    return np.where(least == most, least + 1, -(least + 1)).astype(np.int16)
 
 
 def _draws_for(coordinates: int, keep_probability: float) -> int:

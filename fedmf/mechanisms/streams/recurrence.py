@@ -156,8 +156,11 @@ class RecurrentStream(NoiseStream):
         table = self.table(step)
         # The mean's row leaves out the fresh row's own share, which the release adds.
         table_of_state, row_of_mean = np.ascontiguousarray(table[:-1]), table[-1, :-1]
-        for block in blocks(len(mean), len(table)):
-            rows = np.vstack([buffers[:, block], fresh[block]])  # a copy
+        parts = blocks(len(mean), len(table))
+        scratch = np.empty((len(table), parts[0].stop))
+        for block in parts:
+            rows = scratch[:, : block.stop - block.start]
+            rows[:-1], rows[-1] = buffers[:, block], fresh[block]
             np.matmul(table_of_state, rows, out=buffers[:, block])
             np.matmul(row_of_mean, rows[:-1], out=mean[block])
 

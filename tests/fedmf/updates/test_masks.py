@@ -1,4 +1,4 @@
-"""Masks: the iid law, exact tables, a slow twin."""
+"""Masks: the iid law, exact tables, slow and compiled twins."""
 
 from fractions import Fraction
 
@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedmf import compiling
 from fedmf.randomness import SecretKey, uniform_words
 from fedmf.updates import masks, wire
 from fedmf.updates.masks import gap_table, kept_coordinates
+from without_numba import both_forms, needs_numba
 
 KEY = SecretKey.reproducible(2)
 
@@ -43,7 +45,8 @@ def test_how_many_words_are_drawn_at_once_changes_nothing(words, gamma, monkeypa
     monkeypatch.setattr(masks, "_draws_for", lambda coordinates, keep_probability: words)
     for dimension in (1, 2, 3, *range(1050, 1130)):
         kept = [coordinate for coordinate in everywhere if coordinate < dimension]
-        assert kept_coordinates(KEY, dimension, gamma).tolist() == kept
+        for found in both_forms(lambda d=dimension: kept_coordinates(KEY, d, gamma)):
+            assert found.tolist() == kept
 
 
 @pytest.mark.parametrize("longest", [1, 2, 5])
@@ -102,14 +105,15 @@ def test_masks_of_clients_rounds_and_epochs_are_uncorrelated():
     assert np.corrcoef(drawn[0], indicator(KEY.mask_key("0", 0)))[0, 1] == pytest.approx(1)  # the control
 
 
+@needs_numba
 @pytest.mark.parametrize("gamma", [2.0**-32, 1e-5, 0.01, 0.3, 0.5, 0.999])
-def test_words_at_the_edges_of_the_table_are_the_gaps_of_the_table(gamma):
+def test_compiled_masks_read_words_at_the_edges_of_the_table_as_numpy_does(gamma):
     """Where leading bits do not tell the gap, below, at and above each edge, and the largest and smallest words."""
     table = masks.gap_table(gamma)
     words = np.concatenate([table - np.uint64(1), table, np.array([0, 2**64 - 1], np.uint64)])
     words = np.random.default_rng(0).permutation(np.concatenate([words, words]))
-    gaps = np.searchsorted(table, words, side="right") + 1
-    expected = np.cumsum(np.minimum(gaps, 1024)) - 1
-    last, kept = masks._positions(words, gamma, -1, 1 << 30)
-    assert last == expected[-1]
-    np.testing.assert_array_equal(kept, expected[gaps <= 1024])
+    for dimension in (1 << 20, 5000, 1):
+        plain = masks._positions_in_numpy(words, gamma, -1, dimension)
+        quick = masks._positions_compiled(compiling.loops(), words, gamma, -1, dimension)
+        np.testing.assert_array_equal(quick[1], plain[1])
+        assert (quick[0] == plain[0]) or min(quick[0], plain[0]) >= dimension
