@@ -12,7 +12,7 @@ from fedmf.mechanisms.families import Family
 from fedmf.mechanisms.families.custom import noising_family, strategy_family
 from fedmf.mechanisms.family import FAMILIES, design, design_run
 from fedmf.mechanisms.run_factorization import RunFactorization, restarted
-from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState
+from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState, check_stream
 from fedmf.mechanisms.workload import Workload, momentum, of_run, prefix_sum
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "RunFactorization",
     "StreamState",
     "Workload",
+    "check_stream",
     "design",
     "design_run",
     "lower_bound",

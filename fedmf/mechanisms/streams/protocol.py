@@ -22,7 +22,7 @@ import numpy as np
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Arrays, Float64, Floats
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Workload, apply
 
 FORMAT_VERSION = 2  # 1: rows of float32
 CACHED = 1 << 15  # numbers of each scratch array: several of them fit in a second-level cache
@@ -61,7 +61,7 @@ class StreamState:
 class NoiseStream(ABC):
     """A streaming matrix of `rounds` steps T, made from float32 `tables`; all that it costs is derived from these.
 
-    Every implementation promises:
+    Every implementation promises, and `check_stream` tests:
 
     - `next` is pure: the same fresh rows and state give the same bits. With `donate=True` the old state's
       buffers are overwritten, which saves their copy; the old state is then spent.
@@ -179,3 +179,38 @@ def feed(stream: NoiseStream, fresh: Float64) -> Float64:
         mean, own_row, state = stream.next(fresh.__getitem__, state, donate=True)
         rows[step] = mean + stream.own(step) * own_row
     return rows
+
+
+def check_stream(stream: NoiseStream) -> None:
+    """Raise `AssertionError` unless a stream keeps the promises of `NoiseStream`: a check for tests, at small T.
+
+    Its matrix L is what `next` makes of the identity, and its costs are compared with those of L: the accounted sensitivity
+    is at least that of L^-1 (more for trees, whose nodes are more than T).
+    """
+    rounds = stream.rounds
+    emitted = feed(stream, np.eye(rounds))
+    assert not np.triu(emitted, 1).any()
+    np.testing.assert_array_equal(np.diag(emitted), [stream.own(step) for step in range(rounds)])
+    fresh = np.random.default_rng(0).standard_normal((rounds, 3))
+    kept = fresh.copy()
+    state, donated = stream.init(3), stream.init(3)
+    for step in range(rounds):
+        before = state.buffers.copy()
+        mean, own_row, after = stream.next(fresh.__getitem__, state)
+        mean_again, _, again = stream.next(fresh.__getitem__, StreamState.from_arrays(state.to_arrays()))
+        mean_donated, _, donated = stream.next(fresh.__getitem__, donated, donate=True)
+        expected = emitted[step, :step] @ fresh[:step]
+        np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-9 * np.abs(emitted).max())
+        np.testing.assert_array_equal(own_row, fresh[step])
+        np.testing.assert_array_equal(state.buffers, before)
+        for other_mean, other in ((mean_again, again), (mean_donated, donated)):
+            np.testing.assert_array_equal(other_mean, mean)
+            np.testing.assert_array_equal(other.buffers, after.buffers)
+        state = after
+    np.testing.assert_array_equal(fresh, kept)
+    with np.testing.assert_raises(SettingError):
+        stream.next(fresh.__getitem__, state)
+    assert np.linalg.norm(inverse(emitted), axis=0).max() <= stream.sensitivity * (1 + 1e-9)
+    norms, _ = stream.errors(Workload(rounds, 0.5))
+    decoder = apply(Workload(rounds, 0.5), emitted)
+    np.testing.assert_allclose(norms, np.linalg.norm(decoder, axis=1), rtol=1e-9)

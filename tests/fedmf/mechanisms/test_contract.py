@@ -11,7 +11,7 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import (
     FAMILIES,
     Family,
-    Workload,
+    check_stream,
     design,
     lower_bound,
     momentum,
@@ -45,41 +45,6 @@ def designed(family, kind, rounds):
 
 def fresh_rows(mechanism, dimension, seed=0):
     return np.random.default_rng(seed).standard_normal((mechanism.rounds, dimension))
-
-
-def check_stream(stream):
-    """Assert that a stream keeps the promises of `NoiseStream`, at small T.
-
-    Its matrix L is what `next` makes of the identity, and its costs are compared with those of L: the accounted sensitivity
-    is at least that of L^-1 (more for trees, whose nodes are more than T).
-    """
-    rounds = stream.rounds
-    emitted = feed(stream, np.eye(rounds))
-    assert not np.triu(emitted, 1).any()
-    np.testing.assert_array_equal(np.diag(emitted), [stream.own(step) for step in range(rounds)])
-    fresh = np.random.default_rng(0).standard_normal((rounds, 3))
-    kept = fresh.copy()
-    state, donated = stream.init(3), stream.init(3)
-    for step in range(rounds):
-        before = state.buffers.copy()
-        mean, own_row, after = stream.next(fresh.__getitem__, state)
-        mean_again, _, again = stream.next(fresh.__getitem__, StreamState.from_arrays(state.to_arrays()))
-        mean_donated, _, donated = stream.next(fresh.__getitem__, donated, donate=True)
-        expected = emitted[step, :step] @ fresh[:step]
-        np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-9 * np.abs(emitted).max())
-        np.testing.assert_array_equal(own_row, fresh[step])
-        np.testing.assert_array_equal(state.buffers, before)
-        for other_mean, other in ((mean_again, again), (mean_donated, donated)):
-            np.testing.assert_array_equal(other_mean, mean)
-            np.testing.assert_array_equal(other.buffers, after.buffers)
-        state = after
-    np.testing.assert_array_equal(fresh, kept)
-    with pytest.raises(SettingError, match="an epoch of this stream has steps 0 to"):
-        stream.next(fresh.__getitem__, state)
-    assert np.linalg.norm(np.linalg.inv(emitted), axis=0).max() <= stream.sensitivity * (1 + 1e-9)
-    norms, _ = stream.errors(Workload(rounds, 0.5))
-    decoder = workload.apply(Workload(rounds, 0.5), emitted)
-    np.testing.assert_allclose(norms, np.linalg.norm(decoder, axis=1), rtol=1e-9)
 
 
 @everywhere
