@@ -149,20 +149,16 @@ class Resident:
                     "what does not train of this model (frozen parameters and buffers) differs from the server's: the "
                     "file that model.start names, or the code of the model, is another one here."
                 )
-            there: Any = self._there
-            start, scale = sent.on(trainer.device) if there else (sent.model, sent.scale)
-            train: Any = trainer.train_there if there else trainer.train
-            trained = train(start, examples.x, examples.y, order=order)
-            if trained.shape != sent.model.shape:
+            start, scale = sent.on(trainer.device)
+            trained = trainer.train(start, examples.x, examples.y, order=order)
+            if trained.shape != start.shape:
                 raise SettingError(
-                    f"training gave an update of shape {tuple(trained.shape)}; it must be {sent.model.shape}."
+                    f"training gave an update of shape {tuple(trained.shape)}; it must be {tuple(start.shape)}."
                 )
-            more: Any = {"start": start, "scale": scale}
-            kept: Kept = (
-                there.privatize(trained, mask_key, **more)
-                if there
-                else privatize(trained, self._plan, mask_key, **more)
-            )
+            if self._there is None:  # in numpy, on the same memory
+                kept = privatize(trained.numpy(), self._plan, mask_key, start=sent.model, scale=sent.scale)
+            else:
+                kept = self._there.privatize(trained, mask_key, start=start, scale=scale)
         except (Exception, SystemExit):
             try:  # before any trainer was made, the device that it would be given
                 torch.ones(1, device=self._device or pick_device("auto")).add_(1).item()

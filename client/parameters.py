@@ -70,13 +70,16 @@ def stored_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
 def set_arrays(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     """Copy `arrays`, of the model's shapes, into its parameters and buffers of the same names.
 
-    Raises `SettingError` for what is no number, and for two values of one tied parameter; the model is then as it was.
+    Raises `SettingError` for what is no number of the model's kind, and for two values of one tied parameter; the model is
+    then as it was.
     """
     known = _tensors_by_any_name(model)
     new: dict[int, tuple[str, Tensor]] = {}
     for name, array in arrays.items():
         assert tuple(known[name].shape) == array.shape  # as `read_npz` was told
         values = as_tensor(name, array)
+        if values.is_complex() and not known[name].is_complex():
+            raise SettingError(f"{name} holds complex numbers; those of the model are real.")
         other, first = new.setdefault(id(known[name]), (name, values))
         if not torch.equal(first, values) and other != name:
             raise SettingError(f"{name} and {other} differ, but are one parameter of the model.")
@@ -150,13 +153,15 @@ def choose_trained(model: nn.Module, patterns: Iterable[str]) -> None:
 def check_trainable(model: nn.Module) -> None:
     """Raise `SettingError` for a model that cannot be trained with only what trains being sent.
 
-    One without parameters that train, or with one whose type is not float32; one whose layers would change their
-    buffers, such as the running statistics of batch normalisation, which no clipping or noise covers.
+    One without parameters that train, or with one whose type is not float32; one in which what trains shares its memory
+    with another tensor, from which training would part it; one whose layers would change their buffers, such as the
+    running statistics of batch normalisation, which no clipping or noise covers.
     """
     if not trained_parameters(model):
         raise SettingError(
             "no parameter of the model trains; it must have one that is not frozen (set trainable to its name)."
         )
+    trained_at: dict[int, str] = {}  # names by address
     for name, tensor in {**trained_parameters(model), **fixed_tensors(model)}.items():
         if isinstance(tensor, UninitializedParameter):
             raise SettingError(f"{name} of the model has no shape yet; build a model without lazy layers.")
@@ -165,6 +170,13 @@ def check_trainable(model: nn.Module) -> None:
                 f"{name} of the model is a {tensor.layout} tensor of {tensor.dtype}; all tensors must be dense "
                 "(torch.strided), and what trains must be float32. Convert it, or freeze what is of another type."
             )
+        if tensor.numel() and tensor.data_ptr() in trained_at:
+            raise SettingError(
+                f"{trained_at[tensor.data_ptr()]} and {name} of the model are two tensors in one memory; to tie them, use one "
+                "parameter."
+            )
+        if tensor.requires_grad:
+            trained_at[tensor.data_ptr()] = name
     if changing := [name for name, module in model.named_modules() if _follows_data(module)]:
         raise SettingError(
             f"the model would change its buffers: the running statistics of {_listed(changing)} follow the clients' "

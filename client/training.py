@@ -103,32 +103,21 @@ class Trainer:
         is_ours = self.own_loop is None and ":" not in settings.loss
         self._is_known = is_ours and all(map(_is_known, self._made.modules()))
         self._flat = torch.from_numpy(flat_parameters(model)).to(self.device, copy=True)
-        self._host = self._flat.cpu()  # on a CPU the same tensor: nothing is copied between them
         self._model = self._made
         self._point()
 
     def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
-        """Return trained minus `start`, (d,) float32; see `train`."""
-        return self.train(start, x, y, order=order) - start
+        """Return trained minus `start`, (d,) float32, on the host; see `train`."""
+        trained = self.train(torch.tensor(start), x, y, order=order).cpu()
+        return trained.numpy() - start
 
-    def train(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
+    def train(self, start: Tensor, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Tensor:
         """Return what trains, (d,) float32, from `start` after the settings' passes over x [m, ...], y [m, ...].
 
-        A view of the trainer's own memory, which the next call overwrites. `order` shuffles the examples, and seeds torch's
-        generators for layers that draw. The result may be not finite when training diverges. Torch's gradient mode and
-        default type are as they were afterwards.
-        """
-        np.copyto(self._host.numpy(), start)
-        self._host.copy_(self.train_there(self._host, x, y, order=order))
-        trained: Vector = self._host.numpy()
-        return trained
-
-    def train_there(
-        self, start: Tensor, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator
-    ) -> Tensor:
-        """Return what `train` does, (d,), where it was computed: on the trainer's device, where `start` may be too.
-
-        A device may raise an error of this only later, when something waits for what it computes.
+        A view of the trainer's own memory on its device, which the next call overwrites. `order` shuffles the examples, and
+        seeds torch's generators for layers that draw. The result may be not finite when training diverges. Torch's gradient
+        mode and default type are as they were afterwards. A device may raise an error of this only later, when something
+        waits for what it computes.
         """
         given: Callable[[np.ndarray], Tensor] = torch.from_numpy
         apart: AbstractContextManager[None] = nullcontext()

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+import torch
 from flwr.app import Context
-from torch import nn
+from torch import Tensor, nn
 
 from client.app import make_client_app
 from client.data import Examples
@@ -212,10 +213,9 @@ class Named(SimulatedPopulation):
 class KnownTrainer(Trainer):
     """A trainer whose result is the start plus the vector that stands in the client's first example."""
 
-    def train(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
+    def train(self, start: Tensor, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Tensor:
         """Return the trained model (d,) float32; see `Trainer.train`."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(start + x[0], np.float32)
+        return start + torch.from_numpy(x[0])
 
 
 class Killed(BaseException):

@@ -166,6 +166,14 @@ def changed(change):
     return model
 
 
+def in_one_memory(trains):
+    model = Tied()
+    shared = model.embedding.weight.data
+    model.output.weight = nn.Parameter(shared) if trains else None
+    model.register_buffer("copy", shared)
+    return model
+
+
 FOLLOWS = r"buffers: the running statistics of 1 follow.*GroupNorm"
 
 
@@ -182,6 +190,8 @@ FOLLOWS = r"buffers: the running statistics of 1 follow.*GroupNorm"
             lambda: changed(lambda model: model.register_buffer("adjacency", torch.eye(3).to_sparse())),
             "adjacency of the model is a torch.sparse_coo tensor",
         ),
+        (lambda: in_one_memory(True), r"embedding.weight and output.weight .* in one memory"),
+        (lambda: in_one_memory(False), r"embedding.weight and copy .* in one memory"),
         (normalised, FOLLOWS),
         (lambda: normalised(affine=False, frozen=True), FOLLOWS),
     ],
@@ -287,6 +297,10 @@ UNFIT = {
     "texts": (
         BIAS | {"0.weight": np.ones((5, 4)), "0.bias": np.array(list("abcde"))},
         "0.bias is no array of numbers",
+    ),
+    "complex": (
+        BIAS | {"0.weight": np.ones((5, 4)), "0.bias": np.ones(5, complex)},
+        "0.bias holds complex numbers",
     ),
     "lacks what is frozen": (
         {"0.bias": np.ones(5), "module.0.weight": np.ones((5, 4))},

@@ -168,7 +168,7 @@ def test_what_the_loss_does_not_depend_on_has_the_gradient_zero(chosen):
 def test_a_turn_overwrites_what_the_turn_before_returned_of_train_but_not_of_update():
     start, trainer = flat_parameters(network()), Trainer(network(), settings())
     update = turn(trainer, 0)
-    trained = trainer.train(start, *examples(0), order=np.random.default_rng(0))
+    trained = trainer.train(torch.tensor(start), *examples(0), order=np.random.default_rng(0)).numpy()
     np.testing.assert_array_equal(trained - start, update)
     held = update.copy()
     turn(trainer, 1)

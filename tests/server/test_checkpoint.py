@@ -20,6 +20,7 @@ from server import record
 from server.checkpoint import Checkpoint
 from server.copies import SECRETS
 from server.files import packed
+from server.optimizer import Adam
 from server.state import first_state
 
 PLAN = small_plan()  # 2 epochs of 4 rounds
@@ -268,6 +269,13 @@ def test_another_calculation_is_refused_with_both_values_but_for_rounding(tmp_pa
     now.restore(PLAN.with_noise_multiplier(1 + 1e-12), SGD)
     with pytest.raises(RunDirectoryError, match=r"event of epoch 1 .*plier=1\.5.*plier=1\.0"):
         now.restore(PLAN.with_noise_multiplier(1.5), SGD)
+
+
+def test_a_base_with_the_state_of_another_optimizer_is_refused(tmp_path):
+    """Also where another version is allowed: numpy's error would be no message."""
+    checkpoint, _ = begun(PLAN, tmp_path / "c", rounds=4)
+    with pytest.raises(RunDirectoryError, match=r"the state of the optimizer is .*'v': 'float32 \[50\]'"):
+        replace(checkpoint, allow_version_change=True).restore(PLAN, Adam(0.1, 0.7, tau=1.0, beta2=0.9))
 
 
 OLD, NEW = {"fedmf": "0.1.0", "code": "aaaa"}, {"fedmf": "0.2.0", "code": "bbbb"}

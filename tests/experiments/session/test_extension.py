@@ -206,6 +206,19 @@ def test_two_copies_that_are_extended_share_no_noise_and_one_cut_off_does_not_co
     assert np.abs(model(directory) - model(other)).max() > 0.01
 
 
+def test_data_of_another_number_of_clients_are_not_added(tmp_path, capsys):
+    def written(users):
+        x, rows = np.ones((6 * users, 5), "f4"), np.arange(6 * users)
+        np.savez(tmp_path / "data.npz", x=x, y=rows % 3, user=rows % users)
+
+    own = ("dataset=by_user_npz", f"dataset.path={tmp_path / 'data.npz'}", "population.cohort_size=3",
+           "population.epochs=1", "privacy.delta=1e-3")  # fmt: skip
+    written(12)
+    directory = run(tmp_path / "r", *own)
+    written(11)
+    assert "had 12 clients, and the data at hand give 11" in refused(capsys, directory, *own, *MORE)
+
+
 def test_a_run_that_lost_its_config_continues_under_no_other_limit(tmp_path, capsys, broken, finished):
     cut_off = copied(broken, tmp_path / "cut")
     over = copied(finished, tmp_path / "over")
