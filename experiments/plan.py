@@ -40,9 +40,7 @@ from fedmf.accounting import (
     Ledger,
     calibrate_noise_multiplier,
     divergence,
-    mean_noise_std,
     privacy_spent,
-    resolve_linf_ratio,
 )
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.checks import check_at_least
@@ -53,6 +51,7 @@ from fedmf.participation import Participation, rounds_that_fit
 from fedmf.plan import Compression, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed
 from fedmf.setting import ACCOUNTANTS, ADJACENCIES, REQUIRED, ROTATIONS, setting
+from fedmf.updates.client_plan import resolve_linf_ratio
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
 
@@ -187,8 +186,7 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
     return document | {
         "uplink_bytes_per_client": dimension
         and value_bytes(padded_dimension(dimension, settings.rotation), keep, "float32"),
-        "mean_noise_std": cohort_size
-        and mean_noise_std(noise, keep_probability=keep, cohort_size=cohort_size),
+        "mean_noise_std": cohort_size and event.effective_noise_multiplier / cohort_size,
         "feasible": not problems,
         "warnings": [*problems, *warnings],
     }
@@ -223,23 +221,19 @@ def of_plan(
     square over all rounds of the run, that of the last round of the epochs that may begin, and others to compare with.
     `counted_over_l2` is the radius that epsilon is counted with over the clip norm.
     """
-    event, run, who, epochs = plan.epoch_event, plan.factorization, plan.participation, plan.affordable_epochs
-    counted = (plan.counted_radius or 1.0) / (plan.bounds.radius or 1.0)
-    mean_noise = counted * mean_noise_std(
-        event.noise_multiplier, keep_probability=event.keep_probability, cohort_size=who.cohort_size
-    )
+    event, run, epochs = plan.epoch_event, plan.factorization, plan.affordable_epochs
     return {
         **_cost(plan.privacy, event, epochs, unit, uncovered, orders, plan.precision),
         "warnings": list(warnings),
-        "counted_over_l2": counted,
+        "counted_over_l2": plan.counted_over_l2,
         "floating_point": plan.floating_point and asdict(plan.floating_point),
         "uplink_bytes_per_client": plan.value_bytes,
-        "mean_noise_std": mean_noise,
+        "mean_noise_std": plan.mean_noise_std,
         "rms_error": run.rms_error,
         "last_error": float(run.per_round_error[epochs * run.rounds - 1]),
         "independent_rms_error": design_run("independent", run.workloads).rms_error,
         "lowest_rms_error": lowest_rms_error(run),
-        "model_noise_std": mean_noise * run.rms_error,
+        "model_noise_std": plan.mean_noise_std * run.rms_error,
         "noise_over_signal": noise_of_run(plan),
     }
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Collection
 from decimal import ROUND_CEILING, Context, Decimal
 from difflib import get_close_matches
-from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -23,7 +22,7 @@ def is_finite_number(value: Any) -> bool:
     return is_real and not isinstance(value, bool)
 
 
-def _number_check(what: str, holds: Callable[[float], bool]) -> Callable[[str, float], None]:
+def number_check(what: str, holds: Callable[[float], bool]) -> Callable[[str, float], None]:
     """Return a check of a name and its value, which raises `SettingError` unless the value is a number that `holds`."""
 
     def check(name: str, value: float) -> None:
@@ -33,13 +32,11 @@ def _number_check(what: str, holds: Callable[[float], bool]) -> Callable[[str, f
     return check
 
 
-check_positive = _number_check("be a finite number above 0", lambda value: value > 0)
-check_non_negative = _number_check("be a finite number, 0 or above", lambda value: value >= 0)
-check_open_unit = _number_check("lie strictly between 0 and 1", lambda value: 0 < value < 1)
-check_below_one = _number_check("lie in [0, 1)", lambda value: 0 <= value < 1)
-check_keep_probability = partial(
-    _number_check("lie in (0, 1]", lambda value: 0 < value <= 1), "keep_probability"
-)
+check_positive = number_check("be a finite number above 0", lambda value: value > 0)
+check_non_negative = number_check("be a finite number, 0 or above", lambda value: value >= 0)
+check_open_unit = number_check("lie strictly between 0 and 1", lambda value: 0 < value < 1)
+check_below_one = number_check("lie in [0, 1)", lambda value: 0 <= value < 1)
+check_share = number_check("lie in (0, 1]", lambda value: 0 < value <= 1)
 
 
 def check_at_least(name: str, value: int, least: int) -> None:

@@ -33,26 +33,21 @@ are those of the proof above.
 
 import math
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from fedmf.accounting.calibration import solve_noise_multiplier
+from fedmf.accounting.calibration import calibrate_noise_multiplier
 from fedmf.accounting.caveats import LARGEST
 from fedmf.accounting.floating_point import MOST, check_price, finite_precision
-from fedmf.accounting.gaussian import gaussian_epsilon
 from fedmf.checks import check_at_least, check_open_unit, check_positive
 from fedmf.errors import SettingError
 from fedmf.mechanisms import Factorization, design, prefix_sum
 from fedmf.mechanisms.arrays import Float64
-from fedmf.mechanisms.bounds import henzinger_upper
 from fedmf.mechanisms.noise import next_noise, released
 from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.randomness import SecretKey
-
-SHORTEST_SQUARE_ROOT = 7  # Theorem 2 of Henzinger et al. fails for their own factorization below
 
 
 @dataclass(frozen=True)
@@ -136,9 +131,9 @@ def continual_counter(
     check_at_least("dimension", dimension, 1)
     factorization, precision = design(family, prefix_sum(rounds)), 0.0
     for _ in range(2):  # the second time with what finite precision costs, which more noise makes no larger
-        at, below = (1 - 2 * precision) * delta, epsilon - 2 * precision
-        check_positive(f"epsilon less {2 * precision:.2g}, which finite precision adds,", below)
-        noise_multiplier = solve_noise_multiplier(partial(_gaussian, at), below)
+        noise_multiplier = calibrate_noise_multiplier(
+            epsilon=epsilon, delta=delta, keep_probability=1, linf_over_l2=1, epochs=1, precision=precision
+        )
         price = finite_precision(
             [factorization.precision],
             dimension=dimension,
@@ -150,10 +145,6 @@ def continual_counter(
         precision = min(price.a, MOST)
     check_price(price, f"{rounds} rounds of {family}", dimension)
     return Counter(factorization, dimension, norm, epsilon, delta, noise_multiplier)
-
-
-def _gaussian(delta: float, noise_multiplier: float) -> float:
-    return gaussian_epsilon(1 / noise_multiplier, delta)
 
 
 def clip(value: ArrayLike, dimension: int, norm: float) -> Float64:
@@ -192,19 +183,8 @@ class OnlineLearner:
 
         There it is R sqrt(T L^2 + 2 L sqrt(d T) sigma ||B||_F).
         """
-        growth = _growth(self.counter, self.counter.factorization.root_loss)
+        growth = _growth(self.counter)
         return self.radius**2 / (2 * self.learning_rate) + self.learning_rate * growth / 2
-
-    def square_root_regret_bound(self) -> float:
-        """Return the least bound on the expected regret with sqrt(T) (1 + ln(4T/5) / pi) in place of the root loss.
-
-        Henzinger et al.'s Theorem 2, an upper bound for `sqrt_toeplitz` and so for the optimum. Raises
-        `SettingError` for fewer than 7 rounds, where Theorem 2 does not hold.
-        """
-        rounds = self.counter.factorization.rounds
-        if rounds < SHORTEST_SQUARE_ROOT:
-            raise SettingError(f"rounds is {rounds}; Theorem 2 holds from {SHORTEST_SQUARE_ROOT} rounds on.")
-        return self.radius * math.sqrt(_growth(self.counter, henzinger_upper(rounds)))
 
 
 def online_learner(
@@ -225,16 +205,17 @@ def online_learner(
     counter = continual_counter(
         rounds, epsilon=epsilon, delta=delta, norm=lipschitz, dimension=dimension, family=family
     )
-    growth = _growth(counter, counter.factorization.root_loss)
+    growth = _growth(counter)
     return OnlineLearner(counter, radius, radius / math.sqrt(growth))
 
 
-def _growth(counter: Counter, root_loss: float) -> float:
+def _growth(counter: Counter) -> float:
     """Return T L^2 + 2 L sqrt(d T) sigma ||B||_F: twice what eta multiplies in the bound.
 
     sigma ||B||_F is the noise multiplier times L times the root loss; sqrt(d T) of it bounds the sum of the expected
     noise norms.
     """
     rounds, norm = counter.factorization.rounds, counter.norm
-    noise = math.sqrt(counter.dimension * rounds) * counter.noise_multiplier * norm * root_loss
+    spread = counter.noise_multiplier * norm * counter.factorization.root_loss
+    noise = math.sqrt(counter.dimension * rounds) * spread
     return rounds * norm**2 + 2 * norm * noise

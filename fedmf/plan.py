@@ -26,7 +26,7 @@ from fedmf.checks import (
 )
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms.factorization import Factorization
-from fedmf.mechanisms.run_factorization import RunFactorization, followed_by, restarted
+from fedmf.mechanisms.run_factorization import RunFactorization, as_run, restarted
 from fedmf.participation import Participation
 from fedmf.randomness import PublicSeed
 from fedmf.setting import ACCOUNTANTS, ADJACENCIES, GEOMETRIES, REQUIRED, check_fields, setting
@@ -144,11 +144,9 @@ class Plan:
     @property
     def linf_over_l2(self) -> float:
         """kappa_inf / kappa_2 of the vectors accounted, in (0, 1]; 1 where no L-infinity bound is enforced."""
-        if self.bounds.linf_norm is None or self.bounds.radius is None:
+        if self.bounds.linf_norm is None or self.counted_radius is None:
             return 1.0
-        if self.privacy.geometry == "linf":
-            return 1 / math.sqrt(self.rotation.padded)
-        return min(1.0, self.bounds.linf_norm / self.bounds.radius)
+        return min(1.0, self.bounds.linf_norm / self.counted_radius)
 
     def sigma_in(self, epoch: int) -> float:
         """Standard deviation of each entry of Z in `epoch` (0-based), in units of the update.
@@ -203,6 +201,16 @@ class Plan:
         return self.compression.keep_probability * self.participation.cohort_size
 
     @cached_property
+    def counted_over_l2(self) -> float:
+        """`counted_radius` over the radius enforced: 1 but for geometry "linf"; 1 where no bound is enforced."""
+        return (self.counted_radius or 1.0) / (self.bounds.radius or 1.0)
+
+    @property
+    def mean_noise_std(self) -> float:
+        """Noise on each coordinate of the mean of one independent round, in units of the radius enforced."""
+        return self.counted_over_l2 * (self.noise_multiplier / self.denominator)
+
+    @cached_property
     def value_bytes(self) -> float:
         """Expected bytes of values that one client sends in a round."""
         return value_bytes(
@@ -251,10 +259,9 @@ class Plan:
 
         Raises `PrivacyBudgetExhausted` if it would exceed max_epsilon.
         """
-        event = self.next_event(ledger)
         if self.privacy.max_epsilon is not None:
-            ledger.check_next(event, self.privacy.max_epsilon, **self._terms)
-        return ledger.record(event)
+            self._check_more(ledger, 1, "max_epsilon", self.privacy.max_epsilon)
+        return ledger.record(self.next_event(ledger))
 
     def check_extension(self, ledger: Ledger, epochs: int) -> PrivacySpent:
         """Return what the epochs in `ledger` and `epochs` more of this plan's cost together, if that is allowed.
@@ -275,20 +282,22 @@ class Plan:
         A run without noise costs no more by being longer. Raises `PrivacyBudgetExhausted` with the new epsilon
         otherwise, also for a run of a given noise multiplier without a limit.
         """
-        after = self.spent_on(Ledger((*ledger.entries, *[self.next_event(ledger)] * epochs)))
         if self.noise_multiplier == 0:
-            return after
-        limit = self.privacy
-        named, most = (
-            ("epsilon", limit.epsilon) if limit.max_epsilon is None else ("max_epsilon", limit.max_epsilon)
-        )
-        if most is not None and after.epsilon <= most:
+            return self._check_more(ledger, epochs, "epsilon", math.inf)
+        if self.privacy.max_epsilon is None:
+            return self._check_more(ledger, epochs, "epsilon", self.privacy.epsilon)
+        return self._check_more(ledger, epochs, "max_epsilon", self.privacy.max_epsilon)
+
+    def _check_more(self, ledger: Ledger, epochs: int, name: str, limit: float | None) -> PrivacySpent:
+        """Return what the epochs in `ledger` and `epochs` more cost together, if `limit`, which is that of `name`, allows it."""
+        after = self.spent_on(Ledger((*ledger.entries, *[self.next_event(ledger)] * epochs)))
+        if limit is not None and after.epsilon <= limit:
             return after
         before, new = (rounded_up(spent.epsilon) for spent in (self.spent_on(ledger), after))
-        why = "to which no limit was set" if most is None else f"above {named}={most:g}"
+        why = "to which no limit was set" if limit is None else f"above {name}={limit:g}"
         raise PrivacyBudgetExhausted(
             f"{counted(epochs, 'more epoch')} would bring epsilon from {before} to {new} at "
-            f"delta={rounded_up(after.delta)} (one client, {after.adjacency}), {why}; none is started. "
+            f"delta={rounded_up(after.delta)} (one client, {after.adjacency}), {why}: not started. "
             f"If that is acceptable for the clients, allow it with max_epsilon={new}."
         )
 
@@ -304,13 +313,14 @@ class Plan:
         """Return the plan of a run that ended after `after` epochs and continues with the epochs of `factorization`.
 
         The noise multiplier stays what it was, so that all epochs are equal events. `factorization` is fitted to its
-        own epochs, as if it were a run: what earlier noise left in the model is the same whatever it is
-        (`fedmf.mechanisms.run_factorization.followed_by`).
+        own epochs, as if it were a run, and that is the best that can be done once the first epochs are out: a later
+        round's squared error is its own part's plus what the earlier epochs left, which no later design changes. The
+        earlier epochs were designed for fewer later rounds than there are now; their cost here counts all of them.
         """
         plan = replace(
             self,
             participation=self.participation.extended(after, len(factorization.epochs)),
-            factorization=followed_by(self.factorization, after, factorization),
+            factorization=as_run((*self.factorization.epochs[:after], *factorization.epochs)),
         )
         plan.check_precision()
         return plan

@@ -46,7 +46,6 @@ from server.state import Secrets
 log = logging.getLogger(__name__)
 
 SECRETS = "secrets.npz"
-_STREAM = "stream_"  # before the name of each array of the noise stream
 
 _MACHINE_ID = Path("/etc/machine-id")
 _RUN = re.compile(r"[0-9a-f]{32}")  # it names a file
@@ -194,13 +193,13 @@ class Kept:
 
 def save_secrets(folder: Path, secrets: Secrets, mechanism: str, origin: Origin) -> None:
     """Put the secrets into `folder`, for the owner alone; those that were there are overwritten."""
-    about = {"epoch": secrets.epoch, "mechanism": mechanism, "origin": origin.to_json()}
-    stream = {} if secrets.stream is None else secrets.stream.to_arrays()
+    stream, step = (None, None) if secrets.stream is None else (secrets.stream.buffers, secrets.stream.step)
+    about = {"epoch": secrets.epoch, "step": step, "mechanism": mechanism, "origin": origin.to_json()}
     data = packed(
         about=np.array(json.dumps(about)),
         key=np.frombuffer(secrets.key.reveal(), np.uint8),
         digest_key=np.frombuffer(origin.key.reveal(), np.uint8),
-        **{f"{_STREAM}{name}": array for name, array in stream.items()},
+        **({} if stream is None else {"stream": stream}),
     )
     write_atomically(folder / SECRETS, data, mode=0o600, erase_old=True)
 
@@ -212,9 +211,8 @@ def read_secrets(folder: Path) -> Kept | None:
         key, digest_key = (SecretKey(arrays.pop(name).tobytes()) for name in ("key", "digest_key"))
         about = json.loads(str(arrays.pop("about")))
         origin = Origin.from_json(about["origin"], digest_key)
-        arrays = {name.removeprefix(_STREAM): array for name, array in arrays.items()}
-        secrets = Secrets(int(about["epoch"]), key, StreamState.from_arrays(arrays) if arrays else None)
-        return Kept(secrets, str(about["mechanism"]), origin)
+        stream = None if about["step"] is None else StreamState(int(about["step"]), arrays["stream"])
+        return Kept(Secrets(int(about["epoch"]), key, stream), str(about["mechanism"]), origin)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 

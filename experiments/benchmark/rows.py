@@ -37,8 +37,7 @@ from fedmf.mechanisms.optimum.fixed_point import solve
 from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey, gaussian_row
-from fedmf.updates import wire
-from fedmf.updates.masks import kept_coordinates
+from fedmf.updates import masks, wire
 from fedmf.updates.rotation import hadamard
 from fedmf.updates.vectors import Vector
 from server.cohort import SimulatedPopulation
@@ -110,7 +109,7 @@ def mask(dimension: int, keep_probability: float) -> Row:
     key, kept = SecretKey.generate(), round(keep_probability * dimension)
     zeros = bytes(8 * kept)
     return Row(
-        partial(kept_coordinates, key, dimension, keep_probability),
+        partial(masks.coordinates, key, dimension, keep_probability),
         lambda: Cipher(algorithms.AES(bytes(32)), modes.CTR(bytes(16))).encryptor().update(zeros),
         f"AES-256 in counter mode by the library `cryptography`: 8 bytes for each of {kept:,} kept coordinates",
         4,
@@ -119,7 +118,7 @@ def mask(dimension: int, keep_probability: float) -> Row:
 
 def add_message(dimension: int, keep_probability: float) -> Row:
     """Return the row of adding one client's values to the sum, exactly and in any order of the replies."""
-    coordinates = kept_coordinates(SecretKey.generate(), dimension, keep_probability)
+    coordinates = masks.coordinates(SecretKey.generate(), dimension, keep_probability)
     values = np.random.default_rng(0).uniform(-1, 1, len(coordinates)).astype(np.float32)
     grid = FixedPoint.fit(1.0, 100)
     return Row(

@@ -21,8 +21,9 @@ from experiments.reproduce.results import (
 )
 from experiments.reproduce.study import NO_NOISE, Study, Task
 from experiments.settings.factorization import factorize
-from fedmf.accounting import calibrate_noise_multiplier, resolve_linf_ratio
+from fedmf.accounting import calibrate_noise_multiplier
 from fedmf.mechanisms import RunFactorization
+from fedmf.updates.client_plan import resolve_linf_ratio
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import ENVELOPE_BYTES, value_bytes
 

@@ -3,11 +3,7 @@
 The theorem and its proof: docs/theory.md; what it does not cover: docs/privacy.md.
 """
 
-from fedmf.accounting.calibration import (
-    calibrate_noise_multiplier as calibrate_noise_multiplier,
-    mean_noise_std as mean_noise_std,
-    resolve_linf_ratio as resolve_linf_ratio,
-)
+from fedmf.accounting.calibration import calibrate_noise_multiplier as calibrate_noise_multiplier
 from fedmf.accounting.caveats import delta_warning as delta_warning, epsilon_warning as epsilon_warning
 from fedmf.accounting.epoch import EpochEvent as EpochEvent
 from fedmf.accounting.floating_point import (

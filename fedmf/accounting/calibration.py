@@ -5,8 +5,6 @@
 ... )
 >>> round(z, 4)
 0.0861
-
-Noise is compared as it lands on the mean of one independent round: z Delta_2/(gamma n) per coordinate.
 """
 
 import math
@@ -16,16 +14,8 @@ from functools import cache
 
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.spent import privacy_spent
-from fedmf.checks import (
-    check_at_least,
-    check_keep_probability,
-    check_non_negative,
-    check_open_unit,
-    check_positive,
-)
+from fedmf.checks import check_at_least, check_open_unit, check_positive
 from fedmf.errors import SettingError
-from fedmf.updates.rotation import padded_dimension
-from fedmf.updates.vectors import default_linf_bound
 
 DIGITS = 8  # significant ones of a noise multiplier: more than matter, and the same with every root finder
 # Relative. Two calibrations to one target, by other versions or machines, are at most one step of the last digit apart,
@@ -101,36 +91,3 @@ def solve_noise_multiplier(
     while known(float(found - step)) <= target:
         found -= step
     return float(found)
-
-
-def mean_noise_std(noise_multiplier: float, *, keep_probability: float, cohort_size: int) -> float:
-    """Return z/(gamma n): the noise on each coordinate of the mean of one independent round, in units of Delta_2.
-
-    >>> mean_noise_std(0.05, keep_probability=0.01, cohort_size=100)
-    0.05
-    """
-    check_non_negative("noise_multiplier", noise_multiplier)
-    check_keep_probability(keep_probability)
-    check_at_least("cohort_size", cohort_size, 1)
-    return noise_multiplier / (keep_probability * cohort_size)
-
-
-def resolve_linf_ratio(
-    given: float | None, dimension: int | None, cohort_size: int | None, *, rotation: str = "hadamard"
-) -> float:
-    """Return Delta_inf/Delta_2: `given`, at most 1, or the default if it is None.
-
-    The default is min(1, sqrt(2 log(D n)/D)) after a rotation, D the dimension padded to a power of two, and 1 without.
-    Raises `SettingError` where the formula lacks the dimension or the cohort size.
-    """
-    if given is not None:
-        check_positive("linf_over_l2", given)
-        return min(1.0, given)
-    if rotation == "identity":
-        return 1.0
-    if dimension is None or cohort_size is None:
-        raise SettingError(
-            f"linf_over_l2 is not given, and its formula needs both dimension ({dimension}) and cohort_size "
-            f"({cohort_size}); give those two, or linf_over_l2."
-        )
-    return default_linf_bound(1.0, padded_dimension(dimension, rotation), cohort_size)

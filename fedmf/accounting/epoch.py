@@ -9,8 +9,7 @@ What happened is data, what it costs is computed from it (`renyi`, `gaussian`, `
 import math
 from dataclasses import astuple, dataclass
 
-from fedmf.checks import check_keep_probability, check_non_negative
-from fedmf.errors import SettingError
+from fedmf.checks import check_non_negative, check_share
 
 ROUNDING = 1e-9  # relative; by how much results of one formula may differ between versions and machines
 
@@ -46,12 +45,8 @@ class EpochEvent:
 
     def __post_init__(self) -> None:
         check_non_negative("noise_multiplier", self.noise_multiplier)
-        check_keep_probability(self.keep_probability)
-        if not 0 < self.linf_over_l2 <= 1:
-            raise SettingError(
-                f"linf_over_l2 is {self.linf_over_l2}; it must lie in (0, 1] (an L-infinity radius "
-                "above the L2 radius bounds nothing: use 1)."
-            )
+        check_share("keep_probability", self.keep_probability)
+        check_share("linf_over_l2", self.linf_over_l2)
 
     @property
     def ratio(self) -> float:

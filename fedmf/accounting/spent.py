@@ -26,8 +26,8 @@ from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_epsilon
 from fedmf.accounting.renyi import rdp
 from fedmf.accounting.tight import quadratic_variation_epsilon
-from fedmf.checks import check_at_least, check_choice, check_open_unit, check_positive, rounded_up
-from fedmf.errors import DataError, NotCoveredError, PrivacyBudgetExhausted
+from fedmf.checks import check_at_least, check_choice, check_open_unit
+from fedmf.errors import DataError, NotCoveredError
 from fedmf.setting import ACCOUNTANTS, ADJACENCIES
 
 Counts = Mapping[EpochEvent, int]
@@ -87,11 +87,17 @@ def spent(
 ) -> PrivacySpent:
     """Return what the epochs in `counts` (event -> number) cost together; see `privacy_spent`.
 
-    With accountant=tight, different epochs of which one is sparsified raise `NotCoveredError`: the bound is
+    Raises `NotCoveredError` with accountant=tight also for different epochs of which one is sparsified: the bound is
     proved for equal epochs.
     """
     check_open_unit("delta", delta)
-    check_accountant(accountant, adjacency)
+    check_choice("adjacency", adjacency, ADJACENCIES)
+    check_choice("accountant", accountant, ACCOUNTANTS)
+    if accountant == "tight" and adjacency == "replace":
+        raise NotCoveredError(
+            "accountant=tight is proved for adjacency=zero_out only; with adjacency=replace, "
+            "use accountant=rdp."
+        )
     held = {event: count for event, count in counts.items() if count > 0}
     if held and precision:
         at = spent(held, delta=(1 - 2 * precision) * delta, adjacency=adjacency, accountant=accountant)
@@ -111,17 +117,6 @@ def spent(
         epsilon_exact=exact,
         epsilon_tight=tight,
     )
-
-
-def check_accountant(accountant: str, adjacency: str) -> None:
-    """Raise `SettingError` for an unknown name of either, `NotCoveredError` for "tight" under replacement."""
-    check_choice("adjacency", adjacency, ADJACENCIES)
-    check_choice("accountant", accountant, ACCOUNTANTS)
-    if accountant == "tight" and adjacency == "replace":
-        raise NotCoveredError(
-            "accountant=tight is proved for adjacency=zero_out only; with adjacency=replace, "
-            "use accountant=rdp."
-        )
 
 
 def renyi_curve(counts: Counts, factor: float = 1.0) -> Curve:
@@ -182,7 +177,7 @@ def _replaced(counts: Counts) -> tuple[Curve | None, Curve]:
 class Ledger:
     """The started epochs of one run, in order, append-only; what a run has spent follows from it alone.
 
-    Check before an epoch begins, record when its first round is released; an epoch that has begun counts whole.
+    An epoch is recorded when its first round is released, and counts whole from then on.
     """
 
     entries: tuple[EpochEvent, ...] = ()
@@ -194,22 +189,6 @@ class Ledger:
     def spent(self, **terms: Any) -> PrivacySpent:
         """Return what the recorded epochs cost together; `terms`, claims and errors as in `privacy_spent`."""
         return spent(Counter(self.entries), **terms)
-
-    def check_next(self, event: EpochEvent, max_epsilon: float, **terms: Any) -> PrivacySpent:
-        """Return what would be spent with one more epoch, if that is within `max_epsilon`; `terms` as in `spent`.
-
-        Raises `PrivacyBudgetExhausted` otherwise, so that the epoch never begins.
-        """
-        check_positive("max_epsilon", max_epsilon)
-        after = self.record(event).spent(**terms)
-        if after.epsilon > max_epsilon:
-            before = self.spent(**terms)
-            raise PrivacyBudgetExhausted(
-                f"epoch {len(self.entries) + 1} would bring epsilon from {rounded_up(before.epsilon)} to "
-                f"{rounded_up(after.epsilon)} at delta={rounded_up(after.delta)} (one client, {after.adjacency}), above "
-                f"max_epsilon={max_epsilon:g}; it is not started."
-            )
-        return after
 
     def to_json(self) -> str:
         """Return the ledger as one JSON document; floats keep every bit."""

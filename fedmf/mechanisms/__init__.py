@@ -6,33 +6,38 @@
 (3, 16.799)
 """
 
-from fedmf.mechanisms.bounds import lower_bound, relative_gap, run_lower_bound
-from fedmf.mechanisms.factorization import Factorization
-from fedmf.mechanisms.families import Family
-from fedmf.mechanisms.families.custom import noising_family, strategy_family
-from fedmf.mechanisms.family import FAMILIES, design, design_run
-from fedmf.mechanisms.run_factorization import RunFactorization, restarted
-from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState, check_stream
-from fedmf.mechanisms.workload import Workload, momentum, of_run, prefix_sum
-
-__all__ = [
-    "FAMILIES",
-    "Factorization",
-    "Family",
-    "NoiseStream",
-    "RunFactorization",
-    "StreamState",
-    "Workload",
-    "check_stream",
-    "design",
-    "design_run",
-    "lower_bound",
-    "momentum",
-    "noising_family",
-    "of_run",
-    "prefix_sum",
-    "relative_gap",
-    "restarted",
-    "run_lower_bound",
-    "strategy_family",
-]
+from fedmf.mechanisms.bounds import (
+    lower_bound as lower_bound,
+    relative_gap as relative_gap,
+    run_lower_bound as run_lower_bound,
+)
+from fedmf.mechanisms.factorization import (
+    Factorization as Factorization,
+)
+from fedmf.mechanisms.families import (
+    Family as Family,
+)
+from fedmf.mechanisms.families.custom import (
+    noising_family as noising_family,
+    strategy_family as strategy_family,
+)
+from fedmf.mechanisms.family import (
+    FAMILIES as FAMILIES,
+    design as design,
+    design_run as design_run,
+)
+from fedmf.mechanisms.run_factorization import (
+    RunFactorization as RunFactorization,
+    restarted as restarted,
+)
+from fedmf.mechanisms.streams.protocol import (
+    NoiseStream as NoiseStream,
+    StreamState as StreamState,
+    check_stream as check_stream,
+)
+from fedmf.mechanisms.workload import (
+    Workload as Workload,
+    momentum as momentum,
+    of_run as of_run,
+    prefix_sum as prefix_sum,
+)

@@ -8,4 +8,3 @@ from numpy.typing import NDArray
 Float64 = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 Floats = NDArray[np.floating[Any]]
-Arrays = dict[str, NDArray[Any]]

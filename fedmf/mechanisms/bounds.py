@@ -3,6 +3,7 @@
 All hold for one participation: sensitivity is the largest column norm of C.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedmf.mechanisms.workload import Workload
 
 def lower_bound(workload: Workload) -> float:
     """Return the best lower bound known on root loss: the certificate of the solver."""
-    return fixed_point.certified(workload).lower
+    return run_lower_bound((workload,))
 
 
 def run_lower_bound(workloads: Sequence[Workload]) -> float:
@@ -23,9 +24,7 @@ def run_lower_bound(workloads: Sequence[Workload]) -> float:
 
     The root of the sum of the epochs' squared bounds: C is block-diagonal, so that their losses add up.
     """
-    if len(workloads) == 1:
-        return lower_bound(workloads[0])
-    return float(np.sqrt(sum(solution.lower**2 for solution in fixed_point.certified_run(tuple(workloads)))))
+    return math.hypot(*(solution.lower for solution in fixed_point.certified_run(tuple(workloads))))
 
 
 def relative_gap(factorization: Factorization | RunFactorization) -> float:

@@ -13,6 +13,7 @@ round is later, and rms error = sqrt(L / T). `run_factorization` adds the epochs
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -26,8 +27,27 @@ from fedmf.mechanisms.streams.protocol import NoiseStream
 from fedmf.mechanisms.workload import Workload
 
 
+class RoundErrors(ABC):
+    """What follows from the error of every round, of an epoch or of a run."""
+
+    @property
+    @abstractmethod
+    def per_round_error(self) -> Float64:
+        """The error of every round, float64."""
+
+    @property
+    def rms_error(self) -> float:
+        """Root mean square of the per-round error."""
+        return float(np.linalg.norm(self.per_round_error) / np.sqrt(len(self.per_round_error)))
+
+    @property
+    def max_error(self) -> float:
+        """The largest per-round error."""
+        return float(self.per_round_error.max())
+
+
 @dataclass(frozen=True, eq=False)
-class Factorization:
+class Factorization(RoundErrors):
     """One factorization, as deployed: every number is derived from the stream, not from an ideal behind it.
 
     `seconds` is the CPU time of the fit. How far the root loss is from the best possible, `bounds.relative_gap` tells.
@@ -67,16 +87,6 @@ class Factorization:
         """sensitivity * ||B||_F, with the error of later rounds of the run where the workload has any."""
         own = float(self.per_round_error @ self.per_round_error)
         return float(np.sqrt(own + self.workload.later.loss(self.left, self.workload.momentum)))
-
-    @property
-    def rms_error(self) -> float:
-        """Root mean square of the per-round error over the rounds of the epoch."""
-        return float(np.linalg.norm(self.per_round_error)) / float(np.sqrt(self.rounds))
-
-    @property
-    def max_error(self) -> float:
-        """The largest per-round error."""
-        return float(self.per_round_error.max())
 
     @cached_property
     def fingerprint(self) -> str:

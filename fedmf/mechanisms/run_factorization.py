@@ -23,12 +23,12 @@ from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
 from fedmf.mechanisms.arrays import Float64
-from fedmf.mechanisms.factorization import Factorization
+from fedmf.mechanisms.factorization import Factorization, RoundErrors
 from fedmf.mechanisms.workload import Workload
 
 
 @dataclass(frozen=True, eq=False)
-class RunFactorization:
+class RunFactorization(RoundErrors):
     """One factorization for each epoch of a run, each costed on the epoch's workload with its later rounds.
 
     `as_run` makes it of any epochs; those given here must be a run already.
@@ -67,16 +67,6 @@ class RunFactorization:
         return float(np.sqrt(sum(epoch.root_loss**2 for epoch in self.epochs)))
 
     @property
-    def rms_error(self) -> float:
-        """Root mean square of the error over all rounds of the run."""
-        return self.root_loss / float(np.sqrt(len(self.epochs) * self.rounds))
-
-    @property
-    def max_error(self) -> float:
-        """The largest error of any round of the run."""
-        return float(self.per_round_error.max())
-
-    @property
     def seconds(self) -> float:
         """CPU time of all fits."""
         return sum({id(epoch.stream): epoch.seconds for epoch in self.epochs}.values())
@@ -101,13 +91,9 @@ class RunFactorization:
 
         The signal that goes with `per_round_error`: rows of norm at most 1 move the model by at most this.
         """
-        return np.asarray(workloads.apply(self._workload, np.ones((len(self.epochs) * self.rounds, 1)))[:, 0])
-
-    @property
-    def _workload(self) -> Workload:
-        """The whole run as one workload, without restarts."""
         rates = np.concatenate([workloads.rates(workload) for workload in self.workloads])
-        return workloads.momentum(len(rates), self.workloads[0].momentum, tuple(rates.tolist()))
+        run = workloads.momentum(len(rates), self.workloads[0].momentum, tuple(rates.tolist()))
+        return np.asarray(workloads.apply(run, np.ones((len(rates), 1)))[:, 0])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -134,21 +120,6 @@ def as_run(epochs: Sequence[Factorization]) -> RunFactorization:
     run = workloads.of_run(own[0].rounds, len(own), own[0].momentum, rates)
     costed = (epoch.costed_on(workload) for epoch, workload in zip(epochs, run, strict=True))
     return RunFactorization(tuple(costed))
-
-
-def followed_by(begun: RunFactorization, after: int, part: RunFactorization) -> RunFactorization:
-    """Return the run of the first `after` epochs of `begun` and then those of `part`, with its cost as one run.
-
-    `part` is designed as a separate run, and that is the best that can be done once the first epochs are out: a later
-    round's squared error is its own part's plus what the earlier epochs left, which no later design changes. The
-    earlier epochs were designed for fewer later rounds than there are now; their cost here counts all of them.
-
-    >>> from fedmf.mechanisms import design_run, of_run
-    >>> run, more = (design_run("independent", of_run(2, epochs)) for epochs in (2, 1))
-    >>> [round(error, 3) for error in followed_by(run, 2, more).per_round_error.tolist()]
-    [1.0, 1.414, 1.732, 2.0, 2.236, 2.449]
-    """
-    return as_run((*begun.epochs[:after], *part.epochs))
 
 
 def restarted(epoch: Factorization, epochs: int) -> RunFactorization:

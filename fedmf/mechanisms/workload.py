@@ -109,16 +109,6 @@ class Workload:
         if self.learning_rates is not None:
             _check_rates(self.rounds, np.asarray(self.learning_rates, dtype=np.float64))
 
-    @property
-    def span(self) -> int:
-        """Rounds from the first of the epoch to the last of the run."""
-        return self.rounds + int(self.later.c)
-
-    @property
-    def is_toeplitz(self) -> bool:
-        """Whether A is a Toeplitz matrix: the learning rate is constant."""
-        return self.learning_rates is None or len(set(self.learning_rates)) == 1
-
 
 def prefix_sum(rounds: int) -> Workload:
     """Return the workload of prefix sums over `rounds` rounds."""

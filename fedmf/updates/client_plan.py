@@ -6,7 +6,7 @@ value from the public settings of the run.
 
 from dataclasses import dataclass
 
-from fedmf.checks import check_keep_probability, check_positive
+from fedmf.checks import check_positive, number_check
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.setting import REQUIRED, ROTATIONS, VALUE_TYPES, check_fields, setting
@@ -14,7 +14,10 @@ from fedmf.updates.rotation import Rotation, padded_dimension
 from fedmf.updates.vectors import default_linf_bound
 from fedmf.updates.wire import Bounds
 
-_RAREST = 2.0**-32  # a mask keeps with the wanted probability to 2^-64: here that is 2^-32 of it
+# A mask keeps with the wanted probability to 2^-64: at the lower end that is 2^-32 of it.
+_check_kept = number_check(
+    "lie in (0, 1], and for masks of 64 bits be at least 2^-32", lambda value: 2.0**-32 <= value <= 1
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Compression:
     """
 
     keep_probability: float = setting(
-        REQUIRED, "gamma, the share of the coordinates that a client sends, in (0, 1]"
+        REQUIRED, "gamma, the share of the coordinates that a client sends, in (0, 1]", check=_check_kept
     )
     rotation: str = setting(
         "hadamard", "what an update is rotated by before its coordinates are clipped", ROTATIONS
@@ -33,11 +36,6 @@ class Compression:
     value_type: str = setting("float32", "what a coordinate travels as", VALUE_TYPES)
 
     def __post_init__(self) -> None:
-        check_keep_probability(self.keep_probability)
-        if self.keep_probability < _RAREST:
-            raise SettingError(
-                f"keep_probability is {self.keep_probability}; masks of 64 bits need at least 2^-32."
-            )
         check_fields(self)
 
 
@@ -76,7 +74,7 @@ def make_bounds(
 ) -> Bounds:
     """Return the bounds that a client enforces.
 
-    `linf_norm` None means the formula with the Hadamard rotation, and `l2_norm` without it. Raises `SettingError`
+    `linf_norm` None means `l2_norm` times the default of `resolve_linf_ratio`. Raises `SettingError`
     for an L-infinity bound without an L2 bound, and for int8 values without bounds.
     """
     if l2_norm is None:
@@ -85,13 +83,27 @@ def make_bounds(
         if compression.value_type == "int8":
             raise SettingError("value_type is int8 without l2_norm; the int8 grid needs bounds.")
         return Bounds(None, None, compression.value_type)
-    check_positive("l2_norm", l2_norm)
     if linf_norm is None:
-        padded = padded_dimension(dimension, compression.rotation)
-        linf_norm = (
-            default_linf_bound(l2_norm, padded, cohort_size)
-            if compression.rotation == "hadamard"
-            else l2_norm
-        )
-    check_positive("linf_norm", linf_norm)
+        linf_norm = l2_norm * resolve_linf_ratio(None, dimension, cohort_size, rotation=compression.rotation)
     return Bounds(l2_norm, min(linf_norm, l2_norm), compression.value_type)
+
+
+def resolve_linf_ratio(
+    given: float | None, dimension: int | None, cohort_size: int | None, *, rotation: str = "hadamard"
+) -> float:
+    """Return Delta_inf/Delta_2: `given`, at most 1, or the default if it is None.
+
+    The default is min(1, sqrt(2 log(D n)/D)) after a rotation, D the dimension padded to a power of two, and 1 without.
+    Raises `SettingError` where the formula lacks the dimension or the cohort size.
+    """
+    if given is not None:
+        check_positive("linf_over_l2", given)
+        return min(1.0, given)
+    if rotation == "identity":
+        return 1.0
+    if dimension is None or cohort_size is None:
+        raise SettingError(
+            f"linf_over_l2 is not given, and its formula needs both dimension ({dimension}) and cohort_size "
+            f"({cohort_size}); give those two, or linf_over_l2."
+        )
+    return default_linf_bound(1.0, padded_dimension(dimension, rotation), cohort_size)

@@ -27,34 +27,27 @@ _GUIDE_BITS = 16  # leading bits of a word that nearly always tell its gap
 
 
 def coordinates(mask_key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
-    """Return the coordinates that a reply under `mask_key` has; see `kept_coordinates`."""
-    return kept_coordinates(mask_key, dimension, keep_probability, "coordinates")
-
-
-def kept_coordinates(
-    key: SecretKey, dimension: int, keep_probability: float, *purpose: str
-) -> npt.NDArray[np.int64]:
-    """Return the kept coordinates in increasing order, shape (k,), int64, drawn from `key` derived for `purpose`, if any.
+    """Return the coordinates that a reply under `mask_key` has, in increasing order, shape (k,), int64.
 
     Each of [0, dimension) is kept with `keep_probability` in (0, 1], independently. Takes O(gamma * dimension) time. The
     same arguments give the same coordinates on every platform.
 
-    >>> kept_coordinates(SecretKey.reproducible(0), 4, 1.0)
+    >>> coordinates(SecretKey.reproducible(0), 4, 1.0)
     array([0, 1, 2, 3])
     """
     if keep_probability == 1:
         return np.arange(dimension)
-    fast = loops()
+    key, fast = mask_key.derive("coordinates"), loops()
     follow = _positions_in_numpy if fast is None else partial(_positions_compiled, fast)
-    pieces: list[npt.NDArray[np.int64]] = []
+    pieces = [np.empty(0, np.int64)]
     position, drawn = -1, 0  # the last coordinate looked at, and how many words were used
     while position < dimension - 1:
         ahead = _draws_for(dimension - 1 - position, keep_probability)
-        words = uniform_words(key.derive(*purpose) if purpose else key, ahead, first=drawn)
+        words = uniform_words(key, ahead, first=drawn)
         position, kept = follow(words, keep_probability, position, dimension)
         drawn += ahead
         pieces.append(kept)
-    return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.int64), *pieces])
+    return pieces[1] if len(pieces) == 2 else np.concatenate(pieces)
 
 
 def _positions_in_numpy(
@@ -75,9 +68,8 @@ def _positions_compiled(
     dimension: int,
 ) -> tuple[int, npt.NDArray[np.int64]]:
     """Do what `_positions_in_numpy` does, in one loop; the same integers."""
-    kept = np.empty(len(words), np.int64)
+    kept, native = np.empty(len(words), np.int64), words.astype(np.uint64, copy=False)
     tables = _gap_guide(keep_probability), gap_table(keep_probability)
-    native = words.astype(np.uint64, copy=False)
     position, count = fast.positions(native, *tables, position, dimension, kept)
     return position, kept[:count]
 

@@ -10,7 +10,7 @@ from experiments.reproduce import tools
 from fedmf import compiling
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
-from fedmf.updates.masks import kept_coordinates
+from fedmf.updates.masks import coordinates
 from without_numba import needs_numba
 
 
@@ -47,7 +47,7 @@ def test_without_numba_numpy_is_used_everywhere_and_a_broken_numba_is_said(error
             row.read_limits(["mask"])
     assert said in caplog.text
     assert len(caplog.records) == bool(said)
-    assert kept_coordinates(SecretKey.reproducible(5), 1 << 16, 0.01).size
+    assert coordinates(SecretKey.reproducible(5), 1 << 16, 0.01).size
 
 
 @needs_numba

@@ -143,11 +143,3 @@ def test_the_bound_is_its_formula_and_least_at_the_best_learning_rate():
     assert learner.regret_bound() == pytest.approx(by_hand, rel=1e-12)
     for other in (0.9 * eta, 1.1 * eta):
         assert OnlineLearner(counter, 2.0, other).regret_bound() > by_hand
-
-
-def test_closed_form_bounds_the_square_root_and_the_optimum():
-    for family in ("optimal", "sqrt_toeplitz"):
-        learner = learner_for(family=family)
-        assert learner.regret_bound() < learner.square_root_regret_bound()
-    with pytest.raises(SettingError, match="from 7 rounds on"):
-        learner_for(6).square_root_regret_bound()

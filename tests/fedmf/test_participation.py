@@ -63,15 +63,6 @@ def test_too_many_rounds_names_the_largest_that_fits():
     assert Participation(10, 2, 5, 3).rounds == 15
 
 
-def test_over_epochs_every_client_is_in_a_cohort_equally_often():
-    """Of 10^6 clients by thousands: 300 cohorts of 1000, so that 300 are expected of each thousand."""
-    draw = {"step": 5, "seed": PublicSeed(4)}
-    asked = np.concatenate([draw_cohort(10**6, 1000, epoch=epoch, **draw) for epoch in range(300)])
-    seen = np.bincount(asked // 1000, minlength=1000)
-    # 999 degrees of freedom: mean 999, standard deviation 45.
-    assert ((seen - 300.0) ** 2 / 300).sum() == pytest.approx(999, abs=270)
-
-
 @pytest.mark.parametrize(("epoch", "seed"), [(2, 5), (3, 5), (2, 6)])
 def test_up_to_a_limit_the_order_is_the_shuffle_that_published_numbers_were_made_with(epoch, seed):
     cohorts = whole_epoch(3400, 100, 34, epoch=epoch, seed=seed)
@@ -118,16 +109,6 @@ def test_all_arrangements_of_a_small_domain_are_equally_frequent(size, keys):
     seen = Counter(named(np.arange(size), size, key).tobytes() for key in range(keys))
     counts = np.array([*seen.values(), *[0] * (math.factorial(size) - len(seen))])
     assert likelihood(counts) > UNLIKELY
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("part", ["row", "column"])
-def test_over_keys_two_neighbours_land_anywhere_independently(part):
-    """Of the square of 317 x 317 that the network works on in 8 strips: all 64 pairs of strips are equally frequent."""
-    side, strips = 317, 8
-    images = np.array([named(np.array([5, 6]), side**2, key) for key in range(2000)])
-    pairs = (images // side if part == "row" else images % side) * strips // side
-    assert likelihood(np.bincount(pairs @ [strips, 1], minlength=strips**2)) > UNLIKELY
 
 
 @pytest.mark.parametrize("apart", [1, 317, 50_000])

@@ -118,6 +118,8 @@ def test_affordable_epochs_are_those_that_may_begin():
         with pytest.raises(PrivacyBudgetExhausted):
             short.start_epoch(ledger)
         assert short.affordable_epochs == affordable
+    with pytest.raises(PrivacyBudgetExhausted, match="from 0 to inf"):
+        small_plan(noise_multiplier=0.0, max_epsilon=1e9).start_epoch(Ledger())
 
 
 KINDS = [("zero_out", "rdp"), ("replace", "rdp"), ("zero_out", "tight")]

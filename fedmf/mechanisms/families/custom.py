@@ -80,13 +80,12 @@ def check_stream_of(family: Family, stream: object, workload: Workload) -> None:
     That is, the stream has the rounds of the `workload`, its matrix is well conditioned and its rounding is bounded.
     """
     name = family.name
-    if type(stream) not in STREAMS:
+    if not isinstance(stream, STREAMS) or type(stream) not in STREAMS:
         known = ", ".join(kind.__name__ for kind in STREAMS)
         raise SettingError(
             f"{name} streams by an object of type {type(stream).__name__}; it must be one of {known}, whose arithmetic is "
             "proved to keep the noise private."
         )
-    assert isinstance(stream, STREAMS)
     if stream.rounds != workload.rounds or stream.rounds > MOST_ROUNDS:
         raise SettingError(
             f"the stream of {name} has {stream.rounds} rounds; it must have those of an epoch, {workload.rounds}, and at "

@@ -12,6 +12,8 @@ there eigendecompositions in double precision lose the small end of the spectrum
 """
 
 import logging
+from bisect import bisect_left
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +33,6 @@ _log = logging.getLogger(__name__)
 
 EXCESS = 1e-4  # of the deployed loss over the certified lower bound, where `buffers` is not given
 MOST_BUFFERS = 12
-USUAL_BUFFERS = 6  # what epochs of thousands of rounds take, or one more or less (docs/mechanisms.md)
 DENSE_GAP = 1e-9
 
 
@@ -52,17 +53,16 @@ def fit(
 
 
 def _fewest(reduced: StrategyForm, workload: Workload, lower: float) -> RecurrentStream:
-    """Return the stream with the fewest buffers whose loss is within EXCESS of the bound, from the usual number on."""
+    """Return the stream with the fewest buffers whose loss is within EXCESS of the bound: it falls with their number."""
 
+    @cache
     def found(buffers: int) -> tuple[RecurrentStream, float]:
         stream = _leading(reduced, buffers)
         return stream, (Factorization("optimal", workload, stream).root_loss / lower) ** 2 - 1
 
-    buffers = min(USUAL_BUFFERS, MOST_BUFFERS)
-    best, excess = found(buffers)
-    while excess > EXCESS and buffers < MOST_BUFFERS:
-        buffers += 1
-        best, excess = found(buffers)
+    fewer = range(1, MOST_BUFFERS)
+    buffers = 1 + bisect_left(fewer, True, key=lambda number: found(number)[1] <= EXCESS)
+    stream, excess = found(buffers)
     if excess > EXCESS:
         _log.warning(
             "%d buffers leave the loss %.2e above its lower bound; %.0e was wanted. The mechanism is valid.",
@@ -70,11 +70,7 @@ def _fewest(reduced: StrategyForm, workload: Workload, lower: float) -> Recurren
             excess,
             EXCESS,
         )
-    while buffers > 1 and excess <= EXCESS:
-        buffers -= 1
-        fewer, excess = found(buffers)
-        best = fewer if excess <= EXCESS else best
-    return best
+    return stream
 
 
 def _leading(reduced: StrategyForm, r: int) -> RecurrentStream:
@@ -91,15 +87,11 @@ class DenseSolution(NamedTuple):
     upper: float
 
 
-def solve_densely(
-    matrix: Float64, gap: float = DENSE_GAP, max_iterations: int = 500, *, gram: Float64 | None = None
-) -> DenseSolution:
-    """Return the optimal factorization of a lower triangular `matrix` (T, T).
+def solve_densely(gram: Float64, gap: float = DENSE_GAP, max_iterations: int = 500) -> DenseSolution:
+    """Return the lower triangular C of least loss tr(`gram` (C^T C)^-1), with the Gram matrix (T, T) of all rows that count.
 
-    To relative `gap` on the loss, or as near as `max_iterations` steps come. The loss is tr(`gram` (C^T C)^-1), with
-    the Gram matrix (T, T) of all rows that count: those of `matrix` alone if None.
+    To relative `gap` on the loss, or as near as `max_iterations` steps come.
     """
-    gram = matrix.T @ matrix if gram is None else gram
     v = np.sqrt(np.diag(gram))  # any positive start will do: the column norms of all rows
     for _ in range(max_iterations):
         X = _strategy_gram(gram, v)
@@ -127,7 +119,7 @@ def _strategy_gram(gram: Float64, v: Float64) -> Float64:
 
 def fit_dense(workload: Workload) -> DenseStream:
     """Return the stream of the dense C^-1."""
-    solution = solve_densely(workloads.materialize(workload), gram=workloads.gram(workload))
+    solution = solve_densely(workloads.gram(workload))
     return DenseStream(workload.rounds, np.tril(inverse(solution.C)))
 
 

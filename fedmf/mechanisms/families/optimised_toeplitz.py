@@ -55,12 +55,9 @@ def fit_banded(workload: Workload, buffers: int | None = None) -> ToeplitzStream
 
 
 def banded_objective(below: Float64, workload: Workload) -> tuple[float, Float64]:
-    """Return log L and its gradient by the coefficients below c_0; infinite where C^-1 grows beyond `LARGEST`."""
+    """Return log L and its gradient by the coefficients below c_0."""
     coefs = np.concatenate([[1.0], below])
-    noising = toeplitz.inverse(coefs, workload.rounds)
-    if not np.abs(noising).max() < LARGEST:
-        return np.inf, np.zeros_like(below)
-    loss, gradient = log_loss(coefs, noising, workload)
+    loss, gradient = log_loss(coefs, toeplitz.inverse(coefs, workload.rounds), workload)
     return loss, gradient[1:]
 
 
@@ -96,13 +93,11 @@ def blt_start(rounds: int, buffers: int) -> Float64:
 
 
 def blt_objective(point: Float64, workload: Workload) -> tuple[float, Float64]:
-    """Return log L and its gradient by logit theta and log omega; infinite where C^-1 grows beyond `LARGEST`."""
+    """Return log L and its gradient by logit theta and log omega."""
     theta, omega = _parameters(point)
     rounds = workload.rounds
     with np.errstate(over="ignore", invalid="ignore"):
         noising = blt_inverse(theta, omega, rounds)
-    if not np.abs(noising).max() < LARGEST:
-        return np.inf, np.zeros_like(point)
     powers = _powers(theta, rounds - 1)  # d c_k / d omega_i = theta_i^(k-1)
     loss, gradient = log_loss(np.concatenate([[1.0], powers @ omega]), noising, workload)
     by_omega = gradient[1:] @ powers
@@ -139,8 +134,10 @@ def constant_rate(workload: Workload) -> Workload:
 def log_loss(coefs: Float64, noising: Float64, workload: Workload) -> tuple[float, Float64]:
     """Return log L and its gradient by `coefs` (length at most T), given the T coefficients of C^-1.
 
-    `workload` must have a constant learning rate.
+    Infinite where these grow beyond `LARGEST`. `workload` must have a constant learning rate.
     """
+    if not np.abs(noising).max() < LARGEST:
+        return np.inf, np.zeros(len(coefs))
     rounds = workload.rounds
     decoder = workloads.apply(workload, noising)  # p, the coefficients of B
     averaged = recursion(workload.momentum, noising)  # u

@@ -44,8 +44,8 @@ def diagonal(v: Float64, workload: Workload, poles: Poles) -> Float64:
     """Return the diagonal of X(v) = sum_k w_k (P + s_k V)^-1, shape (T,), for positive v (T,)."""
     if workload.momentum == 0:
         return tridiagonal(v * rates(workload) ** 2, workload.later.c, *poles) * rates(workload) ** 2
-    # The span alone decides, so that the same run meets the same tables; it counts the rounds of later epochs too.
-    if workload.span >= COMPILED_FROM and (fast := loops()) is not None:
+    # The rounds of the epoch and after it alone decide, so that the same run meets the same tables.
+    if workload.rounds + workload.later.c >= COMPILED_FROM and (fast := loops()) is not None:
         return np.asarray(
             fast.diagonal(v, rates(workload), workload.momentum, np.array(astuple(workload.later)), *poles)
         )

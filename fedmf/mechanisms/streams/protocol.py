@@ -15,16 +15,15 @@ A state and the rows are secrets: together with the released sums they give the 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Arrays, Float64, Floats
+from fedmf.mechanisms.arrays import Float64, Floats
 from fedmf.mechanisms.workload import Workload, apply
 
-FORMAT_VERSION = 2  # 1: rows of float32
 CACHED = 1 << 15  # numbers of each scratch array: several of them fit in a second-level cache
 ON_RELEASE = 4  # roundings of a mean as it is released: 1 / own, the product with it, the sum with the clients', and one spare
 
@@ -34,27 +33,10 @@ Draw = Callable[[int], Float64]
 
 @dataclass(frozen=True)
 class StreamState:
-    """Steps done in this epoch, 0 before the first, and the rows still needed, (buffers, d) float64."""
+    """Steps done in this epoch, 0 before the first, and the rows still needed, (buffers, d) float64. Secret, like the keys."""
 
     step: int
     buffers: Float64 = field(repr=False)
-
-    def to_arrays(self) -> Arrays:
-        """Return the state as plain arrays with a format version, to be saved. Secret, like the keys."""
-        return {
-            "format_version": np.array(FORMAT_VERSION),
-            "step": np.array(self.step),
-            "buffers": self.buffers,
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Arrays) -> Self:
-        """Return the state saved by `to_arrays`; raises `SettingError` if it is not one of this format."""
-        names, version = {"format_version", "step", "buffers"}, arrays.get("format_version")
-        buffers = np.asarray(arrays.get("buffers"))
-        if not names <= set(arrays) or version != FORMAT_VERSION or buffers.dtype != np.float64:
-            raise SettingError(f"the saved stream state is not one of format version {FORMAT_VERSION}.")
-        return cls(int(arrays["step"]), buffers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +179,7 @@ def check_stream(stream: NoiseStream) -> None:
     for step in range(rounds):
         before = state.buffers.copy()
         mean, own_row, after = stream.next(fresh.__getitem__, state)
-        mean_again, _, again = stream.next(fresh.__getitem__, StreamState.from_arrays(state.to_arrays()))
+        mean_again, _, again = stream.next(fresh.__getitem__, StreamState(step, before.copy()))
         mean_donated, _, donated = stream.next(fresh.__getitem__, donated, donate=True)
         expected = emitted[step, :step] @ fresh[:step]
         np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-9 * np.abs(emitted).max())

@@ -49,7 +49,7 @@ def row_norms(noising: Float64, workload: Workload) -> tuple[Float64, Float64]:
     reversed coefficients of M_beta N.
     """
     averaged = workloads.recursion(workload.momentum, noising)[::-1].copy()
-    if workload.is_toeplitz:
+    if len(set(workloads.rates(workload))) == 1:  # then A is a Toeplitz matrix too
         decoder = workloads.apply(workload, noising)
         return np.sqrt(np.cumsum(decoder**2)), _gram(averaged, decoder[::-1])
     row, norms = np.zeros(workload.rounds), np.empty(workload.rounds)

@@ -9,7 +9,7 @@ from mpmath import mp, mpf
 
 from fedmf.accounting import EpochEvent, Ledger, finite_precision, privacy_spent
 from fedmf.accounting.floating_point import BETA
-from fedmf.errors import PrivacyBudgetExhausted, SettingError
+from fedmf.errors import SettingError
 from fedmf.mechanisms import design, momentum
 from fedmf.mechanisms.noise import next_noise, released
 from fedmf.mechanisms.streams.protocol import feed
@@ -46,20 +46,6 @@ def test_the_price_of_a_million_parameters_is_that_of_the_statement(family, roun
     assert 2 * finite_precision([mechanism.precision], **given).a == pytest.approx(twice, rel=0.1)
     shares = sum(abs(mechanism.stream.own(step)) for step in range(rounds))
     assert mechanism.precision[0] == pytest.approx(mechanism.sensitivity * shares)
-
-
-def test_the_price_grows_with_all_that_it_depends_on():
-    base = finite_precision([(2048.0, 1e-11)], **RUN).a
-    for more in (
-        {"dimension": 10**7},
-        {"rounds": 10**6},
-        {"cohort_size": 10**7},
-        {"noise_multiplier": 1e-6},
-        {"delta": 1e-22},
-    ):
-        assert finite_precision([(2048.0, 1e-11)], **{**RUN, **more}).a > base
-    for epochs in ([(2048.0, 1e-11)] * 2, [(4096.0, 1e-11)], [(2048.0, 1e-9)]):
-        assert finite_precision(epochs, **RUN).a > base
 
 
 @pytest.mark.parametrize(
@@ -111,8 +97,6 @@ def test_epsilon_is_that_of_real_numbers_at_a_smaller_delta_and_the_price_twice(
         assert (found.delta, found.order) == (1e-5, plain.order)
         ledger = Ledger((event,) * 3)
         assert ledger.spent(delta=1e-5, precision=1e-4, **target) == found
-        with pytest.raises(PrivacyBudgetExhausted):
-            Ledger((event,) * 2).check_next(event, plain.epsilon, delta=1e-5, precision=1e-4, **target)
     assert privacy_spent(event, 0, delta=1e-5, precision=1e-4).epsilon == 0
 
 
@@ -154,7 +138,9 @@ def test_what_a_client_adds_to_the_sum_is_priced_where_noise_is_small():
     for rounds in (1, 2000):
         given["rounds"] = rounds
         exact = float(slow_price([(1.0, 0.0)] * 3, **given))
-        assert exact <= finite_precision([(1.0, 0.0)] * 3, **given).a <= 1.1 * exact
+        found = finite_precision([(1.0, 0.0)] * 3, **given).a
+        assert exact <= found <= 1.1 * exact
+        assert finite_precision([(1.0, 0.0)] * 3, **given | {"delta": 1e-22}).a > found
 
 
 def test_a_ledger_with_less_noise_is_priced_with_it():

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from fedmf.accounting import gaussian_epsilon, privacy_spent, rdp
+from fedmf.accounting import privacy_spent, rdp
 from plans import KEY, linf_event, small_plan, stated
 from server.state import first_state, make_release
 
@@ -60,15 +60,6 @@ def test_every_coordinate_costs_the_published_number_of_one(
     event = linf_event(noise_over_linf=1 / signal, keep_probability=gamma, coordinates=coordinates)
     # 1e-9: the numbers are exact; K is 1/linf_over_l2^2, whose rounding a remainder takes up.
     assert rdp(event, order) == pytest.approx(coordinates * one, rel=1e-9)
-
-
-def test_without_masks_it_is_the_gaussian_of_all_coordinates_at_the_bound() -> None:
-    event = linf_event(noise_over_linf=300.0, keep_probability=1.0, coordinates=4096)
-    spent = privacy_spent(event, 3, delta=1e-6)
-    assert spent.epsilon == spent.epsilon_exact
-    assert spent.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(3 * 4096) / 300, 1e-6), rel=1e-12)
-    replaced = privacy_spent(event, 3, delta=1e-6, adjacency="replace")
-    assert replaced.epsilon == pytest.approx(gaussian_epsilon(2 * math.sqrt(3 * 4096) / 300, 1e-6), rel=1e-12)
 
 
 BASELINE = {"geometry": "linf", "family": "independent", "keep_probability": 0.1, "delta": 1e-4}

@@ -7,8 +7,9 @@ import pytest
 from scipy.integrate import quad
 
 from experiments.reproduce.cited_numbers import printed_sum as printed
-from fedmf.accounting import EpochEvent, mean_noise_std, privacy_spent, rdp, rdp_per_coordinate
+from fedmf.accounting import EpochEvent, privacy_spent, rdp, rdp_per_coordinate
 from oracles import ORACLE
+from plans import small_plan
 
 
 def test_the_sum_starts_at_two_and_as_printed_it_does_not_vanish_with_growing_noise():
@@ -75,10 +76,8 @@ def test_the_error_of_the_mean_grows_with_the_dimension_and_the_mean_is_unbiased
 
 
 def test_noise_goes_on_the_sum_also_where_less_than_one_client_is_kept():
-    z, gamma, n = 0.5, 0.01, 20  # gamma n = .2
-    on_the_sum = mean_noise_std(z, keep_probability=gamma, cohort_size=n)
-    assert on_the_sum == pytest.approx(z / 0.2)
-    assert on_the_sum / z == pytest.approx(1 / (gamma * n))  # what noise on the mean would fall short by
+    plan = small_plan(clients=80, cohort_size=20, keep_probability=0.01, noise_multiplier=0.5)
+    assert plan.mean_noise_std == pytest.approx(0.5 / 0.2)  # noise on the mean would be gamma n = 0.2 of it
 
 
 @pytest.mark.parametrize("row", ORACLE["shared_mask_and_replacement"])

@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 
-import numpy as np
 import pytest
 
 from fedmf.accounting import (
@@ -19,7 +18,7 @@ from fedmf.accounting import (
 )
 from fedmf.accounting.conversion import GRID, best_order, epsilon_of_order, joint_order, triangle
 from fedmf.accounting.spent import spent
-from fedmf.errors import DataError, NotCoveredError, PrivacyBudgetExhausted, SettingError
+from fedmf.errors import DataError, NotCoveredError, SettingError
 from oracles import ORACLE, gaussian
 
 EVENT = EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.006)
@@ -159,20 +158,6 @@ def test_the_triangle_bound_matches_the_oracle_and_covers_true_replacements(row)
     assert best >= max(row["replace_pm"], row["replace_half"])
 
 
-def test_the_replacement_search_is_as_good_as_a_dense_grid():
-    event, epochs, delta = EpochEvent(0.1, 0.01, 0.006), 16, 1e-5
-
-    def curve(order):
-        return epochs * rdp(event, order)
-
-    dense = min(
-        epsilon_of_order(a, mironov(curve, a, p), delta)
-        for a in np.linspace(4, 10, 31)
-        for p in np.linspace(1.3, 2.5, 25)
-    )
-    assert privacy_spent(event, epochs, delta=delta, adjacency="replace").epsilon <= dense * (1 + 1e-6)
-
-
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 def test_a_huge_divergence_is_converted_at_an_order_close_to_one(adjacency):
     event, epochs, delta = EpochEvent(1e-5, 1e-3, 0.1), 10, 1e-9
@@ -228,20 +213,6 @@ def test_different_epochs_compose_by_adding_divergences(second):
     assert found.epsilon > max(
         privacy_spent(EVENT, 1, delta=1e-5).epsilon, privacy_spent(second, 2, delta=1e-5).epsilon_rdp
     )
-
-
-def test_a_budget_stops_the_epoch_that_would_exceed_it_before_it_begins():
-    ledger, (one, limit) = Ledger(), (privacy_spent(EVENT, n, delta=1e-5).epsilon for n in (1, 3))
-    assert ledger.check_next(EVENT, one, delta=1e-5).epsilon == one
-    for _ in range(3):
-        ledger.check_next(EVENT, limit, delta=1e-5)
-        ledger = ledger.record(EVENT)
-    with pytest.raises(PrivacyBudgetExhausted, match=r"epoch 4 would bring epsilon from .* not started"):
-        ledger.check_next(EVENT, limit, delta=1e-5)
-    with pytest.raises(PrivacyBudgetExhausted, match="replace"):
-        Ledger().check_next(EVENT, one, delta=1e-5, adjacency="replace")
-    with pytest.raises(PrivacyBudgetExhausted, match="inf"):
-        Ledger().check_next(EpochEvent(0.0, 1.0, 1.0), 1e9, delta=1e-5)
 
 
 GOOD = {"format": "fedmf-ledger-1", "entries": [dataclasses.asdict(EVENT)]}

@@ -29,7 +29,7 @@ from fedmf.accounting.tight import (
     quadratic_variation_epsilon,
     search,
 )
-from fedmf.errors import NotCoveredError, SettingError
+from fedmf.errors import NotCoveredError
 from oracles import add, coordinate, hitting_probability, log_exponential_moment, power, remove
 
 pytestmark = pytest.mark.long
@@ -37,20 +37,7 @@ pytestmark = pytest.mark.long
 PAPER = 0.0059351
 SPARSE = EpochEvent(0.0860827, 0.01, PAPER)  # epsilon 2 over 16 epochs by Renyi divergence
 
-ORACLES = [  # lam, gamma, tau, psi to 40 digits
-    (1.0, 0.01, 0.0048, 4.822632569e-7),
-    (2000.0, 0.01, 0.0048, 9.645353436e-4),
-    (300.0, 0.001, 1.0, 227.0790930531),
-    (6.0, 0.001, 100.0, 593.0920194017),
-    (1e5, 0.01, 0.001, 0.0100100023987),
-]
 GRID = list(itertools.product((1e-3, 0.05, 0.6), (1e-3, 0.05, 1.0, 9.0), (0.01, 1.0, 30.0, 400.0)))
-
-
-@pytest.mark.parametrize(("lam", "gamma", "tau", "psi"), ORACLES)
-def test_psi_is_above_its_oracle_by_two_millionths_at_most(lam, gamma, tau, psi):
-    found = log_exponential_moment(lam * tau, tau=tau, keep_probability=gamma)
-    assert psi * (1 - 1e-10) <= found <= psi * (1 + 2e-6)
 
 
 def moment(s, t, gamma, *, below=math.inf, under_q=False):
@@ -166,12 +153,6 @@ def test_the_gaussian_step_holds_with_the_margins_on_mu_and_on_its_delta(mu_squa
     assert epsilon == pytest.approx(gaussian_epsilon(math.sqrt(mu_squared), delta), rel=1e-6, abs=1e-15)
 
 
-def test_formula_a_gives_no_less_than_the_regression():
-    """Where the second peak of the integrand, near p = 1, was cut off, it gave less."""
-    setting = Setting.of(EpochEvent(0.0095243, 0.001, 0.0059351), 16)
-    assert 2.2469 <= certified_epsilon(setting, 1e-5, *search(setting, [None], 1e-5)) < 2.25
-
-
 def test_the_certificate_holds_whatever_parameters_a_search_ends_with():
     setting = Setting.of(SPARSE, 16)
     best = certified_epsilon(setting, 1e-5, *search(setting, [None], 1e-5))
@@ -268,10 +249,6 @@ def test_what_it_is_not_proved_for_is_refused():
     other = EpochEvent(0.09, 0.01, PAPER)
     with pytest.raises(NotCoveredError, match="2 different kinds of epochs"):
         Ledger((SPARSE, other)).spent(delta=1e-5, accountant="tight")
-    with pytest.raises(NotCoveredError, match="zero_out only"):
-        privacy_spent(SPARSE, 1, delta=1e-5, adjacency="replace", accountant="tight")
-    with pytest.raises(SettingError, match="delta"):
-        privacy_spent(SPARSE, 1, delta=1.5, accountant="tight")
     plain = (EpochEvent(5.0, 1.0, 1.0), EpochEvent(4.0, 1.0, 1.0))  # one Gaussian
     found = Ledger(plain).spent(delta=1e-5, accountant="tight")
     assert found.epsilon == found.epsilon_exact

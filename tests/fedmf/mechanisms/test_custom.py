@@ -45,6 +45,7 @@ def test_the_sensitivity_is_the_largest_column_norm_and_not_a_row_norm():
     assert np.linalg.norm(ASYMMETRIC, axis=1).max() < 0.99 * SENSITIVITY
     for given in (ASYMMETRIC.tolist(), ASYMMETRIC.astype(int), ASYMMETRIC.astype("f4")):
         assert design(strategy_family("mine", given), prefix_sum(3)).sensitivity == mechanism.sensitivity
+    design(strategy_family("mine", np.eye(3) + 95 * np.eye(3, k=-1)), prefix_sum(3))  # condition 1.8e4
     transposed = design(strategy_family("mine", ASYMMETRIC[::-1, ::-1].T), prefix_sum(3))
     assert transposed.sensitivity == pytest.approx(np.sqrt(13), rel=1e-6)
 
@@ -77,7 +78,7 @@ def test_a_matrix_is_the_strategy_or_the_noising_one_as_its_family_says():
         (np.diag([1, np.nan, 1]), "finite"),
         (np.ones((3, 3)), "0 above the diagonal"),
         (np.diag([1.0, 0.0, 1.0]), "not 0 on it"),
-        (np.eye(3) + 1e6 * np.eye(3, k=-1), "condition number"),
+        (np.eye(3) + 300 * np.eye(3, k=-1), "condition number"),  # 1.8e5 in one order of the two or the other
         (1e45 * np.eye(3), "range of float32"),
         (1e-46 * np.eye(3), "range of float32"),
         (1j * np.eye(3), "of complex128; it must have .* and hold real"),
@@ -88,14 +89,6 @@ def test_matrices_that_are_no_strategy_are_refused(family, matrix, message):
     for source in (matrix, lambda workload: matrix):
         with pytest.raises(SettingError, match=message):
             design(family("mine", source), prefix_sum(3))
-
-
-def test_ill_conditioned_matrices_are_refused():
-    """Condition 1.8e5 in one order of the two matrices or the other, and 1.8e4, which is taken."""
-    for family in (strategy_family, noising_family):
-        with pytest.raises(SettingError, match="condition number"):
-            design(family("mine", np.eye(3) + 300 * np.eye(3, k=-1)), prefix_sum(3))
-        design(family("mine", np.eye(3) + 95 * np.eye(3, k=-1)), prefix_sum(3))
 
 
 def test_a_matrix_is_checked_for_every_number_of_rounds():
@@ -120,13 +113,6 @@ def test_families_of_the_package_pass_the_same_check(name):
         custom, own = design(replace(registry._OWN[name], name="mine"), workload), design(name, workload)
         np.testing.assert_array_equal(custom.stream.tables, own.stream.tables)
         assert custom.sensitivity == own.sensitivity
-
-
-@pytest.mark.parametrize("rounds", [512, pytest.param(2048, marks=pytest.mark.slow)])
-def test_long_epochs_of_an_honest_stream_are_not_refused(rounds):
-    for workload in (prefix_sum(rounds), momentum(rounds, 0.95)):
-        mechanism = design(replace(registry._OWN["optimal"], name="mine"), workload)
-        assert mechanism.sensitivity == pytest.approx(1, rel=1e-6)
 
 
 def test_a_stream_of_the_package_keeps_fewer_rows_than_a_matrix():

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 @every_workload
 def test_solver_agrees_with_the_dense_fixed_point(workload):
     solution = fixed_point.solve(workload)
-    dense = solve_densely(workloads.materialize(workload), gap=1e-8, max_iterations=3000)
+    dense = solve_densely(workloads.gram(workload), gap=1e-8, max_iterations=3000)
     assert solution.lower <= dense.upper * (1 + 1e-9)
     assert dense.lower <= solution.upper * (1 + 1e-9)
     assert solution.upper**2 / solution.lower**2 - 1 <= 1e-6
@@ -33,7 +33,7 @@ def test_solver_agrees_with_the_dense_fixed_point(workload):
 def test_both_bounds_hold_for_any_v(rounds, beta, seed):
     """Left is below and right above the optimum for every positive v, not only for the fixed point."""
     workload = momentum(rounds, beta)
-    optimum = solve_densely(workloads.materialize(workload), gap=1e-7, max_iterations=3000)
+    optimum = solve_densely(workloads.gram(workload), gap=1e-7, max_iterations=3000)
     v = np.exp(np.random.default_rng(seed).normal(size=rounds))
     current = fixed_point._evaluate(v, workload)
     assert current.lower <= optimum.upper**2 * (1 + 1e-9)

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from mpmath import mp, mpf
 
 from fedmf.mechanisms.optimum.poles import Interval, poles, spectral_interval, zolotarev
 from fedmf.mechanisms.schedules import rates
@@ -56,24 +55,6 @@ def test_number_of_poles_is_the_least_that_the_bound_allows(condition, tolerance
     count = len(poles(Interval(3.0, 3.0 * condition), tolerance).shifts)
     assert error_bound(condition, count) <= tolerance * (1 + 1e-12)
     assert count == 1 or error_bound(condition, count - 1) > tolerance
-
-
-@pytest.mark.parametrize("condition", [1.0, 7.0, 1e6, 1e14, 1e18, 1e23])
-@pytest.mark.parametrize("count", [1, 4, 30])
-def test_poles_have_all_digits_of_the_elliptic_functions(condition, count):
-    """Against 60 digits; functions of the parameter 1 - m/M in float64 lose all of m/M beyond 1e16."""
-    shifts, weights = zolotarev(Interval(1.0, condition), count)
-    with mp.workdps(60):
-        parameter = 1 - mpf(1.0 / condition)
-        period = mp.ellipk(parameter)
-        shape = []
-        for k in range(count):
-            u = (k + mpf(1) / 2) * period / count
-            sn, cn, dn = (mp.ellipfun(name, u, m=parameter) for name in ("sn", "cn", "dn"))
-            assert shifts[k] == pytest.approx(float((sn / cn) ** 2), rel=1e-13)
-            shape.append(float(2 * period / (mp.pi * count) * dn / cn**2))
-    # The weights are those of the midpoint rule but for one factor, which the tests above determine.
-    np.testing.assert_allclose(weights / weights[0], np.array(shape) / shape[0], rtol=1e-13)
 
 
 @every_workload
