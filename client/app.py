@@ -3,8 +3,7 @@
 Any exception in a client's turn becomes a zero update, and so does an update that is not finite. Both are logged on this
 machine only, by `on_failure`: otherwise one client's data would decide what the server releases, and zero-out privacy
 would be lost with certainty (docs/privacy.md). For the same reason it may not silence the clients after
-it: see `Resident` for the trainer, and `Elsewhere` for what only another process can do. What fails before any
-client's data are read is no client's turn: an app that is made `at_once` raises it.
+it: see `Resident`. What fails before any client's data are read is no client's turn: an app that is made `at_once` raises it.
 
 What one client's data did to the model or to the device must not reach the next client either: its update would then
 depend on two clients' data, which no clipping covers.
@@ -25,7 +24,7 @@ from torch import Tensor
 from client.data import Examples
 from client.privatize import DevicePrivatizer, Kept, privatize
 from client.training import Trainer, pick_device
-from fedmf.errors import DeviceLostError, DivergedError, RunStoppedError, SettingError
+from fedmf.errors import DeviceLostError, DivergedError, SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.client_plan import ClientPlan
@@ -35,11 +34,6 @@ from fedmf.updates.wire import Turn, Values, with_tag
 log = logging.getLogger(__name__)
 
 NOT_FINITE = "training gave an update that is not finite; a lower learning_rate of the clients may help."
-
-
-# Plays a message in another process, and returns its reply, or an error where that process died. Raises
-# `RunStoppedError` where none can begin, before any client's data are read; nothing of the message is answered then.
-Elsewhere = Callable[[Message, Context], Message]
 
 # Called with a client whose update is zero because it could not train, and why. What it is told depends on private
 # data without any noise: it stays on this machine, and no statement covers anything that is done with it.
@@ -94,8 +88,8 @@ class Resident:
 
     On a device with memory of its own updates are privatized there: of a client, its kept values alone come back.
 
-    `is_lost` after a turn that left the device without an answer: a failed assertion on a CUDA device ends every
-    later operation of this process on it, a new trainer's too. Only another process can use the device again.
+    `is_lost` after a turn that left the device without an answer: a failed assertion on a CUDA device ends every later
+    operation of this process on it, a new trainer's too. Only another process can use the device again: `restore` says so.
 
     Making a trainer reads no client's data. What it raises in `begin` is therefore raised: a run that ends at it states
     nothing about any client. `restore` takes it for a lost device: it is due to this process or to what it has played.
@@ -118,15 +112,19 @@ class Resident:
     def restore(self) -> None:
         """Make the trainer again where the last turn has spoilt it, before the next client's data are read.
 
-        Where that fails `is_lost`: a client that is not asked yet is not at fault, a new process may still have room.
+        Raises `DeviceLostError` where the device is lost, or the trainer cannot be made: a client that is not asked yet is not
+        at fault, a new process may still have room.
         """
-        if self._trainer is not None or self._device is None or self.is_lost:
-            return
-        try:
-            self.begin()
-        except (Exception, SystemExit):
-            log.exception("the trainer cannot be made again; this process cannot play another client")
-            self.is_lost = True
+        if self._trainer is None and self._device is not None and not self.is_lost:
+            try:
+                self.begin()
+            except (Exception, SystemExit):
+                log.exception("the trainer cannot be made again; this process cannot play another client")
+                self.is_lost = True
+        if self.is_lost:
+            raise DeviceLostError(
+                "the device does not answer this process any more, or has no room; end this process and ask a new one."
+            )
 
     def play(
         self,
@@ -175,7 +173,6 @@ def make_client_app(
     make_trainer: Callable[[], Trainer],
     plan: ClientPlan,
     *,
-    elsewhere: Elsewhere | None = None,
     on_failure: OnFailure = log_failure,
     at_once: bool = False,
 ) -> ClientApp:
@@ -185,11 +182,9 @@ def make_client_app(
     between. With `at_once` it is called here, and what it raises is raised (a device without room, say): no client's
     data have been read, so that the run may be stopped. Otherwise it counts as an error of the client's turn.
 
-    Where a client's turn leaves the device unusable to this process (a failed assertion on a CUDA
-    device), its update is zero and `elsewhere` plays the clients after it, as where no trainer can be made after it.
-    Without `elsewhere` the app raises `DeviceLostError` for the message, and the caller should end the process.
-    What `elsewhere` raises is zeros for the clients it was given, but for `RunStoppedError`, which is raised.
-    `on_failure` is told of each client whose update is zero because it could not train.
+    Where a client's turn leaves the device unusable to this process (a failed assertion on a CUDA device), its update is
+    zero, and `DeviceLostError` is raised where another client is asked for, as where no trainer can be made after it: the
+    caller should ask another process the whole message (`experiments.engines.processes.Pool` does). `on_failure` is told of each client whose update is zero because it could not train.
     """
     app = ClientApp()
     resident = Resident(make_trainer, plan)
@@ -203,16 +198,7 @@ def make_client_app(
         values: list[bytes] = []
         for task in tasks:
             resident.restore()
-            if resident.is_lost:
-                break
             values.append(play(resident, examples_of, sent, task, context, plan, on_failure))
-        if resident.is_lost and elsewhere is None:
-            raise DeviceLostError(
-                "the device does not answer this process any more, or has no room; end this process and ask a new one."
-            )
-        if left := tasks[len(values) :]:
-            assert elsewhere is not None
-            values += play_elsewhere(elsewhere, left, message, context, plan, on_failure)
         return pack(values, message)
 
     return app
@@ -289,32 +275,3 @@ def play(
     if not kept.is_finite:
         on_failure(task.client, DivergedError(NOT_FINITE))
     return sendable
-
-
-def play_elsewhere(
-    elsewhere: Elsewhere,
-    tasks: Sequence[Task],
-    message: Message,
-    context: Context,
-    plan: ClientPlan,
-    on_failure: OnFailure,
-) -> list[bytes]:
-    """Return what leaves each client of `tasks`, the last ones of `message`, played by another process.
-
-    Where that process died too each is played in one of its own, and a client at which that dies is a zero update. Raises
-    `RunStoppedError` where none could begin.
-    """
-    log.warning("another process plays the clients from %s on", tasks[0].client)
-    try:
-        fields = elsewhere(part_of(message, tasks), context).content.config_records[wire.UPDATE]
-        sent: Any = fields[wire.VALUES]
-        return [bytes(data) for _, data in zip(tasks, sent, strict=True)]
-    except RunStoppedError:  # before the data of any of these clients were read
-        raise
-    except Exception as error:
-        if len(tasks) == 1:
-            on_failure(tasks[0].client, error)
-            return [zeros(tasks[0], plan)]
-    # One of them is at fault, and may not silence the others.
-    alone = (play_elsewhere(elsewhere, [task], message, context, plan, on_failure) for task in tasks)
-    return [data for values in alone for data in values]

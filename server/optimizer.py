@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedmf.checks import check_below_one, check_choice, check_non_negative, check_positive
+from fedmf.checks import check_below_one, check_non_negative, check_positive
 from fedmf.errors import SettingError
 from fedmf.mechanisms.schedules import share
 from fedmf.mechanisms.streams.protocol import blocks
-from fedmf.setting import REQUIRED, SCHEDULES, setting
+from fedmf.setting import REQUIRED, SCHEDULES, check_fields, setting
 from fedmf.updates.vectors import Vector
 
 LEAST_TAU, LARGEST_TAU = 1.1e-19, 1.8e19  # their squares are just inside the normal float32 numbers
@@ -69,19 +69,20 @@ class _Descent(Optimizer):
     """The settings that the library's optimizers share."""
 
     learning_rate: float = setting(
-        REQUIRED, "what the mean update, or an adaptive direction, is multiplied by"
+        REQUIRED, "what the mean update, or an adaptive direction, is multiplied by", check=check_positive
     )
-    momentum: float = setting(0.0, "share of the average of updates that stays in a round, in [0, 1)")
+    momentum: float = setting(
+        0.0, "share of the average of updates that stays in a round, in [0, 1)", check=check_below_one
+    )
     schedule: str = setting("constant", "of the learning rate, over all rounds of the run", SCHEDULES)
     weight_decay: float = setting(
-        0.0, "decoupled: learning_rate * weight_decay of the model is taken away each round"
+        0.0,
+        "decoupled: learning_rate * weight_decay of the model is taken away each round",
+        check=check_non_negative,
     )
 
     def __post_init__(self) -> None:
-        check_positive("learning_rate", self.learning_rate)
-        check_below_one("momentum", self.momentum)
-        check_choice("schedule", self.schedule, SCHEDULES)
-        check_non_negative("weight_decay", self.weight_decay)
+        check_fields(self)
         if self.weight_decay * self.learning_rate >= 1:
             raise SettingError(
                 f"weight_decay is {self.weight_decay}; with learning_rate={self.learning_rate} it must be below "
@@ -182,11 +183,7 @@ class Adagrad(_Descent):
 class Adam(Adagrad):
     """Adaptive steps by an exponential average of squares: v <- beta2 v + (1 - beta2) x^2."""
 
-    beta2: float = setting(0.99, "how slowly the average of squares forgets")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_below_one("beta2", self.beta2)
+    beta2: float = setting(0.99, "how slowly the average of squares forgets", check=check_below_one)
 
     def _second_moment(self, v: Vector, square: Vector) -> Vector:
         return self.beta2 * v + (1 - self.beta2) * square

@@ -14,7 +14,7 @@ from client.app import make_client_app
 from client.data import ArrayClients, Dataset, Examples
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.engines.processes import LocalProcess, Pool, in_another_process
+from experiments.engines.processes import LocalProcess, Pool
 from plans import small_plan
 
 PLAN = small_plan(dimension=15)
@@ -79,7 +79,7 @@ def examples_of(client, context):
     return Examples(x * 0 + SPECIAL if client == "special" else x, torch.tensor([0, 2]).numpy())
 
 
-def app_of(spoil, elsewhere=None, made=None, examples=examples_of):
+def app_of(spoil, made=None, examples=examples_of):
     """Return a ClientApp whose model spoils itself with the data of the client "special", which `examples` may give others."""
 
     def make_trainer():
@@ -88,7 +88,7 @@ def app_of(spoil, elsewhere=None, made=None, examples=examples_of):
         return Trainer(model, TrainingSettings(0.5, device="cpu"))
 
     model = Spoilt(spoil)
-    return make_client_app(examples, make_trainer, PLAN.client_plan, elsewhere=elsewhere)
+    return make_client_app(examples, make_trainer, PLAN.client_plan)
 
 
 def dying_app():
@@ -107,16 +107,6 @@ def pool_of(make_app, *given, workers=2):
             process.end()
 
 
-def play_elsewhere(message, context):
-    """Return the reply to `message` from another process, which can lose its device too."""
-    return in_another_process(app_elsewhere, message, context)
-
-
-def app_elsewhere(message, context):
-    """Return an app that can go on in another process."""
-    return app_of(lose_device, play_elsewhere)
-
-
 def load(clients=6, special=2) -> Dataset:
     """Return a data set for `dataset.name=poison:load`; one client's examples hold `SPECIAL`."""
     x = np.random.default_rng(0).random((clients, 2, 2)).astype("f4")
@@ -127,10 +117,15 @@ def load(clients=6, special=2) -> Dataset:
 
 
 class Net(Spoilt):
-    """A model for `model.name=poison:Net`: the special client loses the device (`dies`), or only fails."""
+    """A model for `model.name=poison:Net`: the special client loses the device and ends a worker (`dies`), or only fails."""
 
     def __init__(self, input_shape, classes, dies):
-        super().__init__(lose_device if dies else fail)
+        super().__init__(lose_device_or_worker if dies else fail)
+
+
+def lose_device_or_worker(model):
+    """Lose the device of the first process, and end another."""
+    end(model) if multiprocessing.parent_process() is not None else lose_device(model)
 
 
 def fail(model):
@@ -164,7 +159,7 @@ class RoomlessNet(torch.nn.Module):
         return super()._apply(fn, recurse)
 
 
-def app_once(spoil, elsewhere=None):
+def app_once(spoil):
     """Return a ClientApp that can make one trainer a process; its model is `spoil`ed by the client "special"."""
     made, model = [], Spoilt(spoil)
 
@@ -174,12 +169,7 @@ def app_once(spoil, elsewhere=None):
             refuse_room()
         return Trainer(model, TrainingSettings(0.5, device="cpu"))
 
-    return make_client_app(examples_of, make_trainer, PLAN.client_plan, elsewhere=elsewhere, at_once=True)
-
-
-def app_that_dies(message, context):
-    """Return an app whose process ends at the client "special"."""
-    return app_once(end)
+    return make_client_app(examples_of, make_trainer, PLAN.client_plan, at_once=True)
 
 
 def end(model):

@@ -12,18 +12,20 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from client.app import make_client_app
+from client.app import make_client_app, pack, unpack, zeros
 from client.sealed import sealed
 from client.training import Trainer
 from experiments.cli.command import without_traceback
 from experiments.deployment.node import OVERRIDES, Node, asked_digest, node_settings, readiness_claim
 from experiments.deployment.server import deploy
-from experiments.engines.processes import in_another_process
+from experiments.engines.grid import take_noted
+from experiments.engines.processes import LocalProcess, Pool
 from experiments.run_files.provenance import code_digest, own_code
 from experiments.settings import log as json_log
 from experiments.settings.compose import compose, split
@@ -141,7 +143,10 @@ def node_of(context: Context) -> Node:
 def reply_to(message: Message, context: Context) -> Message:
     """Return the node's reply to the tasks in `message`: each client's values under its own mask, and who they are."""
     node = node_of(context)
-    reply = _clients(message, context, node)(message, context)
+    try:
+        reply = _clients(message, context, node)(message, context)
+    except DeviceLostError:
+        reply = _reply_of_another_process(message, context)
     if digest := asked_digest(node, message):
         reply.content[wire.HELD] = ConfigRecord({**digest, wire.ANSWERED: count_answer(message)})
     return reply
@@ -165,8 +170,32 @@ def count_answer(message: Message) -> int:
     return before
 
 
-def app_elsewhere(message: Message, context: Context) -> ClientApp:
-    """Return the ClientApp for `message` in another process of the node, with its trainer made."""
+def _reply_of_another_process(message: Message, context: Context) -> Message:
+    """Return the reply of a new process to `message`, for one that has lost its device: zeros of a client that ends that too.
+
+    Where none can begin these are zeros of all clients: a node does not stop a run.
+    """
+    tasks, vector = unpack(message)
+    values: list[Any] = [wire.NO_VALUES for _ in tasks]
+    process = LocalProcess(partial(_clients_of_another_process, message, context))
+    try:
+        pool = Pool([process])
+        pool.submit([message])
+        (reply,) = pool.collect([])
+        values = list(reply.content.config_records[wire.UPDATE][wire.VALUES])  # type: ignore[arg-type]
+    except RunStoppedError:
+        log.exception(
+            "no process can begin after a lost device; the node's clients take part with zero updates"
+        )
+    finally:
+        process.end()
+    for failure in take_noted():
+        log.error("client %s takes part with a zero update: %s", failure.client, failure.reason)
+    plan = build_client_plan(run_settings(str(context.run_config.get(OVERRIDES, ""))), len(vector))
+    return pack([data or zeros(task, plan) for task, data in zip(tasks, values, strict=True)], message)
+
+
+def _clients_of_another_process(message: Message, context: Context) -> ClientApp:
     return _clients(message, context, node_of(context), at_once=True)
 
 
@@ -178,20 +207,8 @@ def _clients(message: Message, context: Context, node: Node, *, at_once: bool = 
         node.examples_of,
         partial(_trainer, run, node),
         build_client_plan(run, dimension),
-        elsewhere=_elsewhere,
         at_once=at_once,
     )
-
-
-def _elsewhere(message: Message, context: Context) -> Message:
-    """Return the reply to `message` from another process, for the clients of a message that outlive their device.
-
-    Where none can begin that is an error of theirs: a node does not stop a run, and what it has trained is sent.
-    """
-    try:
-        return in_another_process(app_elsewhere, message, context)
-    except RunStoppedError as error:
-        raise DeviceLostError(str(error)) from error
 
 
 def _trainer(run: Settings, node: Node) -> Trainer:

@@ -21,10 +21,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from client.app import Elsewhere, make_client_app
+from client.app import make_client_app
 from client.data import Examples, Public
 from client.data.dataset import identify_each
 from client.data.identity import Fingerprint, digest_clients
@@ -35,7 +34,6 @@ from experiments.engines.grid import FaultyWorker, InProcessWorker, Worker, note
 from experiments.engines.processes import (
     LocalProcess,
     Pool,
-    in_another_process,
     stopped,
     why_not,
 )
@@ -79,17 +77,23 @@ def engine_worker(settings: Settings, experiment: Experiment) -> Iterator[Worker
             check_same(processes, (settings, public, sample), ours)
             worker = Pool(processes)
         elif isinstance(engine, LocalSettings) and engine.workers > 1:
-            make_app = partial(resident_client_app, settings, public)
             places = [visible_gpu(number, settings.client.device) for number in range(engine.workers)]
-            local = [LocalProcess(make_app, place) for place in places]
-            # On Ctrl-C as well: one that is still starting needs what this process frees at its end.
-            for process in local:
-                stack.callback(process.end)
-            worker = Pool(local)
+            worker = _local_pool(stack, settings, public, places)
         else:
-            elsewhere = partial(in_another_process, partial(app_elsewhere, settings, public))
-            worker = InProcessWorker(_app_in_this_process(experiment, elsewhere))
+            other = partial(_local_pool, stack, settings, public, [{}])
+            worker = InProcessWorker(_app_in_this_process(experiment), other)
         yield FaultyWorker(worker, settings.faults, experiment.plan.seed) if settings.faults.any else worker
+
+
+def _local_pool(
+    stack: contextlib.ExitStack, settings: Settings, public: Public, places: Sequence[dict[str, str]]
+) -> Pool:
+    """Return a pool of processes of this machine, one for each environment of `places`, which `stack` ends."""
+    processes = [LocalProcess(partial(resident_client_app, settings, public), place) for place in places]
+    # On Ctrl-C as well: one that is still starting needs what this process frees at its end.
+    for process in processes:
+        stack.callback(process.end)
+    return Pool(processes)
 
 
 def visible_gpu(number: int, device: str) -> dict[str, str]:
@@ -137,29 +141,22 @@ def resident_client_app(settings: Settings, public: Public) -> ClientApp:
     return _client_app(resident(settings, public))
 
 
-def app_elsewhere(settings: Settings, public: Public, message: Message, context: Context) -> ClientApp:
-    """Return the ClientApp of a run's clients for `message`, in a process that may lose its device in its turn."""
-    elsewhere = partial(in_another_process, partial(app_elsewhere, settings, public))
-    return _client_app(build_for_clients(settings, public), elsewhere)
-
-
-def _app_in_this_process(experiment: Experiment, elsewhere: Elsewhere) -> ClientApp:
+def _app_in_this_process(experiment: Experiment) -> ClientApp:
     """Return the ClientApp of the process that is the server too. Raises `RunStoppedError` where it cannot be made."""
     try:
-        return _client_app(experiment, elsewhere)
+        return _client_app(experiment)
     except FedmfError:
         raise
     except (Exception, SystemExit) as error:
         raise stopped(f"the clients' trainer cannot be made ({why_not(error)})") from error
 
 
-def _client_app(experiment: Experiment | Clients, elsewhere: Elsewhere | None = None) -> ClientApp:
+def _client_app(experiment: Experiment | Clients) -> ClientApp:
     """Return the ClientApp that can run every client of the experiment; its trainer is made here."""
     return make_client_app(
         experiment.examples_of,
         experiment.make_trainer,
         experiment.client_plan,
-        elsewhere=elsewhere,
         on_failure=note,
         at_once=True,
     )

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from client.imports import reason
 from experiments.settings.engine import Faults
-from fedmf.errors import DeviceLostError, RunStoppedError
+from fedmf.errors import DeviceLostError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
 from server import flower_private
@@ -70,23 +70,40 @@ class Worker(Protocol):
 
 
 class InProcessWorker:
-    """Calls the ClientApp in this process, one task for each `collect`, so that one reply is held at a time."""
+    """Calls the ClientApp in this process, one task for each `collect`, so that one reply is held at a time.
 
-    def __init__(self, client_app: ClientApp) -> None:
-        self._client_app = client_app
+    Where this process has lost its device `make_other()`, a worker of other processes, answers that message and all later ones.
+    """
+
+    def __init__(self, client_app: ClientApp, make_other: Callable[[], Worker] | None = None) -> None:
+        self._client_app, self._make_other = client_app, make_other
         self._context = local_context()
         self._pending: dict[str, Message] = {}
+        self._other: Worker | None = None
 
     def submit(self, messages: list[Message]) -> None:
         """Keep the tasks until their replies are asked for."""
-        self._pending |= {message.metadata.message_id: message for message in messages}
+        if self._other is not None:
+            self._other.submit(messages)
+        else:
+            self._pending |= {message.metadata.message_id: message for message in messages}
 
     def collect(self, message_ids: list[str]) -> list[Message]:
-        """Return the reply to the first of `message_ids` that is pending."""
-        for message_id in message_ids:
-            if message_id in self._pending:
-                return [call_app(self._client_app, self._pending.pop(message_id), self._context)]
-        return []
+        """Return the reply to the first of `message_ids` that is pending. Raises what `call_app` raises without `make_other`."""
+        if first := next((one for one in message_ids if one in self._pending), None):
+            try:
+                reply = call_app(self._client_app, self._pending[first], self._context)
+            except DeviceLostError:
+                if self._make_other is None:
+                    raise
+                take_noted()  # of a message that is run again
+                self._other = self._make_other()
+                self._other.submit([*self._pending.values()])
+                self._pending = {}
+            else:
+                del self._pending[first]
+                return [reply]
+        return [] if self._other is None else self._other.collect(message_ids)
 
 
 class FaultyWorker:
@@ -210,12 +227,11 @@ class LocalGrid(Grid):
 def call_app(client_app: ClientApp, message: Message, context: Context) -> Message:
     """Return the ClientApp's reply; as in Flower's own engines, an exception becomes an error reply.
 
-    Raises two only: `DeviceLostError`, where no task can be answered any more in this process, and `RunStoppedError`,
-    where no process can begin that would answer it.
+    Raises `DeviceLostError` alone, where no task can be answered any more in this process.
     """
     try:
         return client_app(message, context)
-    except (DeviceLostError, RunStoppedError):
+    except DeviceLostError:
         raise
     except (Exception, SystemExit) as error:
         return Message(Error(code=CLIENT_APP_RAISED, reason=type(error).__name__), reply_to=message)

@@ -16,14 +16,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from flwr.app import Context, Message
+from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from client.app import Task, pack, part_of, unpack
@@ -206,27 +205,6 @@ def _heard(future: "Future[Played]") -> Message:
     return reply
 
 
-def in_another_process(
-    make: Callable[[Message, Context], ClientApp], message: Message, context: Context
-) -> Message:
-    """Return the reply of the app `make(message, context)` from a new process, for one that has lost its device.
-
-    `make` is found by its import path and reads no client's data: where it raises, or no process begins, `RunStoppedError`
-    is raised and no client has been run. Where the process dies after that, this raises what its future does. A message
-    costs the start of a process: this is for the rare case only.
-    """
-    process = LocalProcess(partial(make, message, context))
-    try:
-        begin(process)
-        return _heard(process.call(run_message, message, context))
-    except CannotBegin as error:
-        raise stopped(
-            f"no process can begin that runs the clients after a lost device ({error}); {TRIES} tries were made"
-        ) from error
-    finally:
-        process.end()
-
-
 def begin_process(make_app: MakeApp) -> None:
     """Make this a process that runs clients with `make_app()`, before it is given any. Raises `CannotBegin`."""
     global _app
@@ -236,7 +214,7 @@ def begin_process(make_app: MakeApp) -> None:
         raise CannotBegin(why_not(error)) from None
 
 
-def run_message(message: Message, context: Context | None = None) -> Played:
+def run_message(message: Message) -> Played:
     """Return this process's reply.
 
     Ends the process where the device does not answer any more: another one begins, and runs each client alone.
@@ -245,7 +223,7 @@ def run_message(message: Message, context: Context | None = None) -> Played:
         os._exit(1)
     take_noted()  # of a message that raised
     try:
-        return call_app(_app, message, context or local_context()), take_noted()
+        return call_app(_app, message, local_context()), take_noted()
     except DeviceLostError:
         os._exit(1)
 

@@ -11,7 +11,7 @@ import torch
 from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
 
 from client import app as client_app, training
-from client.app import NOT_FINITE, make_client_app, part_of, play_elsewhere, unpack
+from client.app import NOT_FINITE, make_client_app, part_of, unpack
 from client.data import Examples
 from client.models import build
 from client.parameters import flat_parameters
@@ -110,7 +110,7 @@ def test_clients_of_one_message_answer_each_as_on_their_own_with_nothing_but_the
 
 
 def test_each_clients_values_are_tagged_as_the_answer_to_its_own_task():
-    """Those of a client that cannot train too, and of one whose other process died: zeros that do not open would tell."""
+    """Those of a client that cannot train too: zeros that do not open would tell."""
     message = ask("0", "broken")
     message.content.config_records[wire.TASK][wire.FIXED] = "a digest"
     tasks, _ = unpack(message)
@@ -119,16 +119,10 @@ def test_each_clients_values_are_tagged_as_the_answer_to_its_own_task():
     ]
     assert [task.fixed_digest for task in tasks] == ["a digest"] * 2
     assert unpack(part_of(message, tasks[1:]))[0] == tasks[1:]
-
-    def dies(message, context):
-        raise RuntimeError("the process died")
-
-    elsewhere = play_elsewhere(dies, tasks, message, local_context(), PLAN.client_plan, lambda *failure: None)
     app, _ = app_of()
     message = ask("0", "broken")
-    here, _ = unpack(message)
-    sent = [*values_in(app(message, local_context())), *elsewhere]
-    for data, task in zip(sent, [*here, *tasks], strict=True):
+    tasks, _ = unpack(message)
+    for data, task in zip(values_in(app(message, local_context())), tasks, strict=True):
         kept = wire.coordinates(task.mask_key, PLAN.rotation.padded, 0.5)
         (opened,) = without_tags([data], [task.mask_key], [task.turn])
         assert opened is not None
@@ -162,9 +156,9 @@ class Short(Trainer):
 @pytest.mark.parametrize(
     ("given", "scale", "loop"),
     [
-        ({"l2_norm": 0.5}, SCALE, "own_training:whole_batch"),
+        ({"l2_norm": 0.5}, SCALE, "users_own:whole_batch"),
         ({"rotation": "identity"}, SCALE, None),
-        ({"l2_norm": None, "noise_multiplier": 0}, None, "own_training:whole_batch"),
+        ({"l2_norm": None, "noise_multiplier": 0}, None, "users_own:whole_batch"),
     ],
     ids=["scaled", "not rotated", "unbounded"],
 )
@@ -209,7 +203,7 @@ def test_failures_and_updates_of_a_wrong_length_are_zeros_and_told(kind, far, mo
         ({"momentum": 0.9, "weight_decay": 0.1}, "float32", True),
         ({"optimizer": "adam"}, "float32", True),
         ({"proximal": 0.3}, "int8", True),
-        ({"trainer": "own_training:whole_batch"}, "float32", False),
+        ({"trainer": "users_own:whole_batch"}, "float32", False),
     ],
     ids=str,
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-import own_models
+import users_own
 from client.imports import import_path, reason
 from fedmf.errors import DataError, SettingError
 
@@ -51,10 +51,10 @@ def caught(function, *arguments):
 
 
 def test_a_reason_names_the_users_own_line_and_not_a_librarys():
-    said = reason(caught(own_models.WrongInput((8, 8), 10), torch.zeros(2, 8, 8)))
-    line = own_models.WrongInput.forward.__code__.co_firstlineno + 1
+    said = reason(caught(users_own.WrongInput((8, 8), 10), torch.zeros(2, 8, 8)))
+    line = users_own.WrongInput.forward.__code__.co_firstlineno + 1
     assert said.startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x63 and 64x10) (")
-    assert said.endswith(f"own_models.py:{line})")
+    assert said.endswith(f"users_own.py:{line})")
     assert f"({__file__}:" in reason(caught(lambda: OmegaConf.create({"a": "${b}"}).a))
     assert ".py:" not in reason(caught(torch.ones(2).reshape, 3).with_traceback(None))
 

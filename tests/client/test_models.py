@@ -79,7 +79,7 @@ def test_language_models_score_every_place_from_the_tokens_up_to_it(name):
         ({"name": "lstm"}, "next_token data"),
         ({"name": "logistic", "hidden": 3}, "^hidden is 3, but logistic"),
         ({"name": "mlp", "hidden": 0}, "^hidden is 0"),
-        ({"name": "own_models:RaisesInConstructor"}, "which could not be made: KeyError: 'weights.pt'"),
+        ({"name": "users_own:RaisesInConstructor"}, "which could not be made: KeyError: 'weights.pt'"),
         ({"name": "os:system"}, "was not called"),
     ],
     ids=str,

@@ -23,13 +23,13 @@ from poison import (
     DeadDevice,
     Spoilt,
     app_of,
+    app_once,
     dying_app,
     examples_of,
     fail,
     fail_late,
     lose_device,
     lose_device_late,
-    play_elsewhere,
     pool_of,
 )
 from tasks import joint, task, untagged
@@ -147,7 +147,7 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize("kind", MEMORIES)
-@pytest.mark.parametrize("trainer", [None, "own_training:whole_batch"], ids=["our loop", "custom loop"])
+@pytest.mark.parametrize("trainer", [None, "users_own:whole_batch"], ids=["our loop", "custom loop"])
 def test_what_a_model_remembers_of_one_client_reaches_no_other(kind, trainer):
     model = Remembering(*MEMORIES[kind])
     start = flat_parameters(model)
@@ -222,38 +222,22 @@ def test_a_device_found_dead_where_a_trainer_is_made_is_lost(turns, dies):
 
 
 @pytest.mark.parametrize("loses", [lose_device, lose_device_late], ids=["in training", "once privatized"])
-def test_without_another_process_a_lost_device_is_an_error_and_no_later_client_is_silently_zero(
-    loses, is_far
-):
-    app, messages = app_of(loses if is_far else lose_device), [joint("1", "special"), task("2")]
-    for message in messages:
+def test_a_lost_device_is_an_error_where_another_client_is_asked_for_and_none_is_silently_zero(loses, is_far):
+    app, later = app_of(loses if is_far else lose_device), [task("2"), joint("2", "1")]
+    before, lost = values_of(app, "1", "special")
+    for message in later:
         with pytest.raises(DeviceLostError, match="end this process"):
             app(message, local_context())
-
-
-@pytest.mark.parametrize("loses", [lose_device, lose_device_late], ids=["in training", "once privatized"])
-def test_clients_after_a_lost_device_are_played_in_another_process_as_on_their_own(loses, monkeypatch):
-    """Two clients of one message lose a device each: they alone are zero, in this message and in the next."""
-    clients, later = ("1", "special", "2", "special", "3"), ("3", "special", "2")
-    with monkeypatch.context() as far:
-        far.setattr(client_app, "has_own_memory", lambda device: loses is lose_device_late)
-        app, messages = app_of(loses, play_elsewhere), [joint(*clients), joint(*later)]
-        sent = [data for message in messages for data in untagged(app(message, local_context()))]
     bring_back()
-    for client, data in zip(clients + later, sent, strict=True):
-        values = np.frombuffer(data, "<f4")
-        # Another process privatizes in numpy here: what was privatized as on a device agrees to rounding.
-        expected = zeros(client) if client == "special" else alone(client)
-        np.testing.assert_allclose(values, expected, rtol=0, atol=0 if loses is lose_device else 1e-6)
+    np.testing.assert_array_equal(lost, zeros("special"))
+    np.testing.assert_allclose(before, alone("1"), rtol=0, atol=1e-6 if is_far else 0)
 
 
-def test_where_the_other_process_dies_its_clients_are_zero():
-    def dead(message, context):
-        raise OSError("no process")
-
-    sent = values_of(app_of(lose_device, dead), "special", "2")
-    for client, values in zip(("special", "2"), sent, strict=True):
-        np.testing.assert_array_equal(values, zeros(client))
+def test_a_client_before_whom_no_trainer_can_be_made_again_is_not_charged():
+    app = app_once(fail)
+    np.testing.assert_array_equal(values_of(app, "special")[0], zeros("special"))
+    with pytest.raises(DeviceLostError, match="has no room"):
+        app(task("2"), local_context())
 
 
 def test_a_worker_whose_device_is_lost_gives_way_to_another():
@@ -262,5 +246,5 @@ def test_a_worker_whose_device_is_lost_gives_way_to_another():
         sent = [untagged(reply)[0] for reply in replies]
         (later,) = LocalGrid(pool).send_and_receive([task("2")])
     expected = {client: alone(client).tobytes() for client in "123"}
-    assert sorted(sent) == sorted([wire.NO_VALUES, *expected.values()])
+    assert sorted(sent) == sorted([zeros("special").astype("f4").tobytes(), *expected.values()])
     assert untagged(later) == [expected["2"]]

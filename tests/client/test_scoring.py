@@ -11,7 +11,7 @@ import torch
 from sklearn.metrics import f1_score
 from torch import nn
 
-import own_training
+import users_own
 from client import Metric
 from client.data import IGNORED_TARGET, Examples
 from client.losses import counted, find_loss
@@ -59,14 +59,14 @@ def test_ignored_targets_count_for_nothing_and_numbers_are_numbers(name):
     ("name", "said"),
     [
         ("hinge", "cross_entropy, mse, bce_with_logits"),
-        ("own_training:unannotated", "annotate the function with `-> Tensor`"),
-        ("own_training:of_one", "cannot be called with outputs and targets"),
-        ("own_training:missing", "cannot be imported"),
+        ("users_own:unannotated", "annotate the function with `-> Tensor`"),
+        ("users_own:of_one", "cannot be called with outputs and targets"),
+        ("users_own:missing", "cannot be imported"),
         ("os:system", "was not called"),
     ],
 )
 def test_what_is_no_loss_is_an_error(name, said):
-    assert find_loss("own_training:hinge") is own_training.hinge
+    assert find_loss("users_own:hinge") is users_own.hinge
     with pytest.raises(SettingError, match=f"^loss is '{name}'.*{said}"):
         find_loss(name)
 
@@ -90,7 +90,7 @@ def test_padding_counts_for_nothing_and_uncounted_tokens_for_the_loss_only():
     assert got.loss == pytest.approx(-sum(map(math.log, likelihoods)) / 5, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", [*ELEMENTWISE, "own_training:hinge"])
+@pytest.mark.parametrize("name", [*ELEMENTWISE, "users_own:hinge"])
 def test_the_score_is_the_loss_that_is_trained_whatever_the_batches(name):
     model = nn.Linear(4, 3)
     x, y = np.random.default_rng(0).random((7, 4)).astype("f4"), np.arange(7) % 3

@@ -71,8 +71,8 @@ SETTINGS = {
     "more steps than there are": (SGD | {"max_steps": 100}, {}),
     "mse": (SGD | {"loss": "mse"}, {}),
     "bce": (SGD | {"loss": "bce_with_logits"}, {}),
-    "custom loss": (SGD | {"loss": "own_training:hinge"}, {}),
-    "custom loop": (SGD | {"trainer": "own_training:whole_batch", "batch_size": 11}, {}),
+    "custom loss": (SGD | {"loss": "users_own:hinge"}, {}),
+    "custom loop": (SGD | {"trainer": "users_own:whole_batch", "batch_size": 11}, {}),
 }
 
 
@@ -179,15 +179,18 @@ def test_a_turn_overwrites_what_the_turn_before_returned_of_train_but_not_of_upd
 @pytest.mark.parametrize(
     ("loop", "error"),
     [
-        ("raising", "out of luck"),
-        ("other_shape", r"1.weight is torch.float32 of shape \(5, 4\); it must be float32 of shape \(6, 4\)"),
+        ("fails", "out of luck"),
+        (
+            "of_another_shape",
+            r"1.weight is torch.float32 of shape \(5, 4\); it must be float32 of shape \(6, 4\)",
+        ),
         ("no_model", "returned a list"),
         ("in_double", "float64 of shape .*; it must be float32"),
     ],
 )
 def test_a_custom_loop_that_fails_is_an_error_each_time_and_one_that_diverges_sends_zeros(loop, error):
     def play(name):
-        plan, given = small_plan(dimension=51).client_plan, settings(trainer=f"own_training:{name}")
+        plan, given = small_plan(dimension=51).client_plan, settings(trainer=f"users_own:{name}")
         plays, sent = (
             Resident(lambda: Trainer(network(), given), plan),
             Sent(flat_parameters(network()), None),
@@ -198,14 +201,14 @@ def test_a_custom_loop_that_fails_is_an_error_each_time_and_one_that_diverges_se
     for _ in range(2):
         with pytest.raises((RuntimeError, SettingError), match=error):
             fails()
-    kept = play("not_finite")()
+    kept = play("diverges")()
     assert not kept.is_finite
     assert not kept.values.any()
 
 
 def test_a_loop_leaves_examples_settings_gradients_and_torchs_modes_as_they_were():
     """Or what one client's data did would be part of the next one's turn."""
-    given = settings(trainer="own_training:leaves_traces")
+    given = settings(trainer="users_own:leaves_traces")
     trainer, data = Trainer(network(), given), [examples(client) for client in range(2)]
     kept, start = [array.copy() for client in data for array in client], flat_parameters(network())
     first, _, again = (
@@ -235,9 +238,9 @@ def test_a_loop_leaves_examples_settings_gradients_and_torchs_modes_as_they_were
         ({"autocast": "float16"}, "^autocast is 'float16'; it must be one of bfloat16"),
         ({"trainer": "mine"}, "^trainer is 'mine'; it must be the import path"),
         ({"trainer": "a:b", "max_steps": 3}, "^max_steps is 3, which a custom loop need not obey"),
-        ({"trainer": "own_training:unannotated"}, "trainer is .*annotate the function with `-> Module`"),
-        ({"trainer": "own_training:without_order"}, "must take model, x, y, settings, order"),
-        ({"trainer": "own_training:nothing"}, "cannot be imported"),
+        ({"trainer": "users_own:unannotated"}, "trainer is .*annotate the function with `-> Module`"),
+        ({"trainer": "users_own:without_order"}, "must take model, x, y, settings, order"),
+        ({"trainer": "users_own:nothing"}, "cannot be imported"),
     ],
     ids=str,
 )

@@ -24,7 +24,6 @@ from experiments.run_files.directory import ATTENDANCE, read_attendance, record_
 from fedmf.errors import DataError, FedmfError, PrivacyBudgetExhausted, RunDirectoryError, SettingError
 from fedmf.updates import wire
 from nodes import DATA, Nodes, context, key_of, network, playing, write_list
-from own_training import Probe
 from runs import Crash, composed, metrics, model, simulate, summary
 from scraping import OF_A_SIMULATION, OF_NODES, after_each_round, ports, samples  # noqa: F401  fixtures
 from server.cohort import Roster
@@ -32,6 +31,7 @@ from server.copies import read_secrets
 from server.exchange import node_report
 from server.known_nodes import EVERY_NODE, KnownNode, KnownNodes
 from server.membership import ROSTER
+from users_own import Probe
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
 
@@ -221,7 +221,7 @@ def test_a_node_trains_on_its_own_copy_of_the_servers_backbone_or_sends_zeros_an
         torch.manual_seed(seed)
         state = Probe((5,), 3).state_dict()
         np.savez(tmp_path / f"{name}.npz", **{k: v.numpy() for k, v in state.items() if "head" not in k})
-    probe = "model=custom model.name=own_training:Probe model.trainable=[head.*] privacy.noise_multiplier=0"
+    probe = "model=custom model.name=users_own:Probe model.trainable=[head.*] privacy.noise_multiplier=0"
     node = {"a": f"clients=12 {DATA} model.start={tmp_path}/node.npz"}
     deployed(tmp_path / "r", f"{probe} model.start={tmp_path}/server.npz population.epochs=1", nodes=node)
     before, after = arrays(tmp_path / "r")

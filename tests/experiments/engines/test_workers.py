@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -20,11 +21,11 @@ from experiments.cli.command import guard
 from experiments.deployment import apps
 from experiments.engines import engine, processes
 from experiments.engines.engine import shared_tasks
-from experiments.engines.grid import Failure, InProcessWorker, LocalGrid, local_context, set_identity
-from experiments.engines.processes import in_another_process
+from experiments.engines.grid import Failure, InProcessWorker, LocalGrid, set_identity
 from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
-from poison import app_of, app_that_dies, dying_app, lose_device, pool_of
+from fedmf.updates.wire import TAG_BYTES
+from poison import app_of, lose_device, pool_of
 from runs import STATE, composed
 from tasks import joint, untagged, values_in
 
@@ -159,13 +160,23 @@ def assert_special_alone_fails(here, make, *arguments):
     assert sent == here | {"special": wire.NO_VALUES}
 
 
-@pytest.mark.parametrize(
-    "make",
-    [partial(app_of, poison.end), pytest.param(dying_app, marks=pytest.mark.slow)],
-    ids=["process", "device"],
-)
-def test_a_client_that_ends_its_worker_takes_no_other_client_of_the_message_along(here, make):
-    assert_special_alone_fails(here, make)
+def test_a_client_that_ends_its_worker_takes_no_other_client_of_the_message_along(here):
+    assert_special_alone_fails(here, app_of, poison.end)
+
+
+@pytest.mark.parametrize("then", [lose_device, poison.end], ids=["device", "process"])
+def test_where_this_process_loses_its_device_others_run_its_message_and_all_later_ones(here, revive, then):
+    """There the same client loses that device too, or ends the process."""
+    with ExitStack() as stack:
+        worker = InProcessWorker(
+            app_of(lose_device), lambda: stack.enter_context(pool_of(app_of, then, workers=1))
+        )
+        sent = values(LocalGrid(worker), joint(*NAMES), joint("b", "special"))
+        revive()
+    for one in sent:
+        assert not any(one.pop("special")[:-TAG_BYTES])
+        assert one.items() <= here.items()
+    assert [len(one) for one in sent] == [len(NAMES) - 1, 1]
 
 
 @pytest.mark.slow
@@ -311,16 +322,3 @@ def test_a_node_whose_device_is_lost_answers_for_all_its_other_clients(monkeypat
     assert replies[0] == replies[1]
     silent = [not np.frombuffer(data, "f4").any() for data in replies[0]]
     assert silent == [False, False, True, False, False, False]
-
-
-def test_a_client_that_ends_the_other_process_too_silences_no_other(revive):
-    def sent(app, *clients):
-        replied = untagged(app(joint(*clients), local_context()))
-        revive()
-        return dict(zip(clients, replied, strict=True))
-
-    alone = {client: sent(app_of(None), client)[client] for client in "123"}
-    app = app_of(lose_device, partial(in_another_process, app_that_dies))
-    silenced = sent(app, "1", "special", "2", "3", "special")
-    assert not np.frombuffer(silenced.pop("special"), "f4").any()
-    assert silenced == alone

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import own_models
 import runs
+import users_own
 from client.metrics import TAKEN
 from experiments import run
 from experiments.engines.grid import Failure
@@ -198,7 +198,7 @@ def test_without_a_terminal_lines_keep_a_distance_and_the_time_left_is_that_of_t
 
 
 OPTIONS = (
-    *("dataset=custom", "dataset.name=own_models:people", "model=custom", "model.name=own_models:Switched"),
+    *("dataset=custom", "dataset.name=users_own:people", "model=custom", "model.name=users_own:Switched"),
     *("population.cohort_size=3", "population.epochs=2", "run.reproducible=true", "output=json"),
 )
 WHY = "ValueError: the secret 42 ("
@@ -207,11 +207,11 @@ SENT = "clients failed and count as zeros"
 
 @pytest.fixture
 def turning(monkeypatch):
-    """Give clients another turn of `own_models`; those with a value from `least` on."""
+    """Give clients another turn of `users_own`; those with a value from `least` on."""
 
     def give(name, least=0.0):
-        monkeypatch.setattr(own_models, "turn", getattr(own_models, name))
-        monkeypatch.setattr(own_models, "LEAST", least)
+        monkeypatch.setattr(users_own, "turn", getattr(users_own, name))
+        monkeypatch.setattr(users_own, "LEAST", least)
 
     return give
 
@@ -240,7 +240,7 @@ def test_failures_are_counted_in_the_round_and_at_the_end_and_workers_do_not_reh
     assert len(runs.metrics(tmp_path / "r")) == 4
     assert first.startswith(f"round 1: 3 of 3 {SENT}; the first in round 1: {WHY}")
     assert last.startswith(f"12 of 12 {SENT}; the first in round 1: {WHY}")
-    assert first.rstrip(")").endswith(f"own_models.py:{own_models.raising.__code__.co_firstlineno + 1}")
+    assert first.rstrip(")").endswith(f"users_own.py:{users_own.raising.__code__.co_firstlineno + 1}")
     assert set((tmp_path / "rehearsed").read_text().split()) == {str(os.getpid())}
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-import own_models
 import runs
+import users_own
 from client.losses import cross_entropy
 from client.rehearsal import rehearse
 from client.training import Trainer
@@ -20,13 +20,13 @@ from experiments.session.recorder import Recorder
 from experiments.settings.experiment import build
 from fedmf.errors import SettingError
 from fedmf.updates.wire import ENVELOPE_BYTES
-from own_training import Probe, adapted
+from users_own import Probe, adapted
 
 pytestmark = pytest.mark.long
 
-IMAGES = ("dataset=custom", "dataset.name=own_models:people", "model=custom")
+IMAGES = ("dataset=custom", "dataset.name=users_own:people", "model=custom")
 SMALL = ("population.cohort_size=3", "population.epochs=1", "output=json")
-HERE = str(Path(own_models.__file__))
+HERE = str(Path(users_own.__file__))
 TURN = "a client's turn on 4 test examples"
 WRONG = {
     "RaisesInConstructor": f"which could not be made: KeyError: 'weights.pt' ({HERE}:",
@@ -63,13 +63,13 @@ def test_a_model_or_data_set_that_cannot_be_trained_is_one_sentence_and_nothing_
     tmp_path, capsys, case
 ):
     name, _, data = case.partition(" ")
-    given = (f"model.name=own_models:{name}", f"dataset.name=own_models:{data or 'people'}")
+    given = (f"model.name=users_own:{name}", f"dataset.name=users_own:{data or 'people'}")
     assert WRONG[case] in refused(tmp_path / "r", capsys, *given)
 
 
 def rehearsed(name, *overrides, trainer=None, **changes):
-    """Rehearse a model of `own_models`, as it is or with something changed."""
-    experiment = build(runs.composed(*SMALL, *IMAGES, f"model.name=own_models:{name}", *overrides))
+    """Rehearse a model of `users_own`, as it is or with something changed."""
+    experiment = build(runs.composed(*SMALL, *IMAGES, f"model.name=users_own:{name}", *overrides))
     make = (
         experiment.make_trainer if trainer is None else lambda: trainer(experiment.model, experiment.training)
     )
@@ -84,9 +84,9 @@ def rehearsed(name, *overrides, trainer=None, **changes):
 
 
 @pytest.mark.parametrize(("given", "said"), [
-    ("Linear client.loss=own_training:of_each", "on 3 test examples failed: RuntimeError: grad can be implicitly created only"),
-    ("Linear client.loss=own_training:infinite", "on 3 test examples gave an update that is not finite"),
-    ("Linear client.trainer=own_training:trains_nothing", "left every parameter as it was"),
+    ("Linear client.loss=users_own:of_each", "on 3 test examples failed: RuntimeError: grad can be implicitly created only"),
+    ("Linear client.loss=users_own:infinite", "on 3 test examples gave an update that is not finite"),
+    ("Linear client.trainer=users_own:trains_nothing", "left every parameter as it was"),
     ("RaisesOnMany", r"cannot take .* \[4, 8, 8\]: ValueError: too many"),  # as many as in a run
 ])  # fmt: skip
 def test_trainer_turn_loss_and_score_of_the_run_itself_are_rehearsed(given, said):
@@ -108,7 +108,7 @@ class Scribbling(Trainer):
 
 @pytest.mark.parametrize("name", ["Draws", "GradientNotANumber"], ids=["passes", "is refused"])
 def test_a_rehearsal_leaves_model_data_and_global_generators_bit_for_bit_as_they_were(name):
-    experiment = build(runs.composed(*SMALL, *IMAGES, f"model.name=own_models:{name}"))
+    experiment = build(runs.composed(*SMALL, *IMAGES, f"model.name=users_own:{name}"))
 
     def everything():
         held = [*experiment.model.parameters(), torch.random.get_rng_state()]
@@ -128,16 +128,16 @@ def test_a_rehearsal_leaves_model_data_and_global_generators_bit_for_bit_as_they
 
 
 def test_a_custom_loop_may_reach_what_the_loss_does_not_and_leave_evaluation_mode():
-    rehearsed("Unused", "client.trainer=own_training:with_a_loss_of_its_own")
+    rehearsed("Unused", "client.trainer=users_own:with_a_loss_of_its_own")
     with pytest.raises(SettingError, match=r"pool.weight, pool.bias of the model would be sent and noised"):
         rehearsed("Unused")
 
 
 PARTS = (*runs.SMALL, "population.cohort_size=10")
-ADAPTERS = ("model=custom", "model.name=own_training:adapted")
+ADAPTERS = ("model=custom", "model.name=users_own:adapted")
 PROBE = (
     "model=custom",
-    "model.name=own_training:Probe",
+    "model.name=users_own:Probe",
     "model.settings={width: 16}",
     "model.trainable=[head.*]",
 )
