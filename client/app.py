@@ -22,7 +22,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from client.data import Examples
-from client.privatize import DevicePrivatizer, Kept, privatize
+from client.privatize import Kept, privatize, privatize_there
 from client.training import Trainer, pick_device
 from fedmf.errors import DeviceLostError, DivergedError, SettingError
 from fedmf.randomness import SecretKey
@@ -105,7 +105,6 @@ class Resident:
         """Make the trainer before any turn, and return it; raises what making it raises."""
         trainer = self._make()
         self._device = trainer.device
-        self._there = DevicePrivatizer(self._plan, trainer.device) if has_own_memory(trainer.device) else None
         self._trainer = trainer
         return trainer
 
@@ -153,10 +152,10 @@ class Resident:
                 raise SettingError(
                     f"training gave an update of shape {tuple(trained.shape)}; it must be {tuple(start.shape)}."
                 )
-            if self._there is None:  # in numpy, on the same memory
+            if has_own_memory(trainer.device):
+                kept = privatize_there(trained, self._plan, mask_key, start=start, scale=scale)
+            else:  # in numpy, on the same memory
                 kept = privatize(trained.numpy(), self._plan, mask_key, start=sent.model, scale=sent.scale)
-            else:
-                kept = self._there.privatize(trained, mask_key, start=start, scale=scale)
         except (Exception, SystemExit):
             try:  # before any trainer was made, the device that it would be given
                 torch.ones(1, device=self._device or pick_device("auto")).add_(1).item()

@@ -44,14 +44,16 @@ def reason(error: BaseException) -> str:
     return line + (" ({}:{})".format(*places[-1]) if places else "")
 
 
-def one_line(error: BaseException) -> str:
+def one_line(error: BaseException, text: str | None = None) -> str:
     """Return type and message of `error` as one line of printable text without a full stop; of an error of ours the message.
+
+    `text` may stand for its message. What is longer than 300 characters is cut.
 
     >>> one_line(ValueError("a\\nb.")), one_line(KeyError()), one_line(SettingError("It is 3."))
     ('ValueError: a b', 'KeyError', 'It is 3.')
     """
     try:
-        text = str(error)
+        text = str(error) if text is None else text
     except (Exception, SystemExit):  # of a class of the user
         text = ""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

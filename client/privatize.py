@@ -13,6 +13,7 @@ once. The values agree with those of the host to rounding.
 """
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from fedmf.randomness import SecretKey
 from fedmf.updates.client_plan import ClientPlan
-from fedmf.updates.rotation import zero_if_not_finite
+from fedmf.updates.rotation import Rotation, zero_if_not_finite
 from fedmf.updates.vectors import (
     LONGEST_ROTATED,
     MARGIN,
@@ -76,56 +77,52 @@ def privatize(
     return Kept(clip_linf(bounded, bounds.linf_norm), is_finite)
 
 
-class DevicePrivatizer:
-    """Privatizes updates that are on `device`; the public signs of the rotation are there for all of them."""
+@torch.no_grad()
+def privatize_there(
+    update: Tensor,
+    plan: ClientPlan,
+    mask_key: SecretKey,
+    *,
+    start: Tensor | None = None,
+    scale: Tensor | None = None,
+) -> Kept:
+    """Return what leaves the client of `update` (d,), less `start` if given, all float32 on the device; see the module.
 
-    def __init__(self, plan: ClientPlan, device: torch.device) -> None:
-        self._plan, self._device = plan, device
-        self._signs: Tensor | None = None
-        if plan.rotation.kind != "identity":
-            signs = plan.rotation.signs[: plan.rotation.dimension].astype(np.float32)
-            self._signs = torch.from_numpy(signs).to(device)
+    What is given is left as it is. Raises what the device raises, an error of earlier work on it too.
+    """
+    if start is not None:
+        update = update - start
+    if scale is not None:
+        update = update * scale
+    if plan.bounds.value_type == "int8":  # which levels are drawn again depends on all of them
+        return privatize(update.cpu().numpy(), plan, mask_key)
+    norm, bounds, rotation = _norm(update), plan.bounds, plan.rotation
+    is_finite = torch.isfinite(norm)
+    update = torch.where(is_finite, update, torch.zeros_like(update))
+    if bounds.l2_norm is not None:
+        update = _clip(update, torch.where(is_finite, norm, 0.0), bounds.l2_norm, ROTATION_MARGIN)
+    if rotation.kind != "identity":
+        padded = torch.zeros(rotation.padded, dtype=torch.float32, device=update.device)
+        torch.mul(update, _signs_on(update.device, rotation), out=padded[: rotation.dimension])
+        update = hadamard(padded)
+    if bounds.l2_norm is not None:
+        assert bounds.linf_norm is not None
+        largest = float(
+            clip_linf(np.full(1, np.inf, np.float32), bounds.linf_norm)[0]
+        )  # float32 within the bound
+        update = update.clamp(-largest, largest).nan_to_num(0.0)
+        update = _clip(update, _norm(update), bounds.l2_norm, MARGIN)
+    kept = coordinates(mask_key, rotation.padded, plan.keep_probability)
+    update = update[torch.from_numpy(np.asarray(kept, np.int64)).to(update.device)]
+    # One transfer, with the bit that training was finite.
+    sent = torch.cat([update, is_finite.float().reshape(1)]).cpu().numpy()
+    return Kept(sent[:-1], bool(sent[-1]))
 
-    @torch.no_grad()
-    def privatize(
-        self,
-        update: Tensor,
-        mask_key: SecretKey,
-        *,
-        start: Tensor | None = None,
-        scale: Tensor | None = None,
-    ) -> Kept:
-        """Return what leaves the client of `update` (d,), less `start` if given, all float32 on the device; see the module.
 
-        What is given is left as it is. Raises what the device raises, an error of earlier work on it too.
-        """
-        if start is not None:
-            update = update - start
-        if scale is not None:
-            update = update * scale
-        if self._plan.bounds.value_type == "int8":  # which levels are drawn again depends on all of them
-            return privatize(update.cpu().numpy(), self._plan, mask_key)
-        norm, bounds, rotation = _norm(update), self._plan.bounds, self._plan.rotation
-        is_finite = torch.isfinite(norm)
-        update = torch.where(is_finite, update, torch.zeros_like(update))
-        if bounds.l2_norm is not None:
-            update = _clip(update, torch.where(is_finite, norm, 0.0), bounds.l2_norm, ROTATION_MARGIN)
-        if self._signs is not None:
-            padded = torch.zeros(rotation.padded, dtype=torch.float32, device=self._device)
-            torch.mul(update, self._signs, out=padded[: rotation.dimension])
-            update = hadamard(padded)
-        if bounds.l2_norm is not None:
-            assert bounds.linf_norm is not None
-            largest = float(
-                clip_linf(np.full(1, np.inf, np.float32), bounds.linf_norm)[0]
-            )  # float32 within the bound
-            update = update.clamp(-largest, largest).nan_to_num(0.0)
-            update = _clip(update, _norm(update), bounds.l2_norm, MARGIN)
-        kept = coordinates(mask_key, rotation.padded, self._plan.keep_probability)
-        update = update[torch.from_numpy(np.asarray(kept, np.int64)).to(self._device)]
-        # One transfer, with the bit that training was finite.
-        sent = torch.cat([update, is_finite.float().reshape(1)]).cpu().numpy()
-        return Kept(sent[:-1], bool(sent[-1]))
+@lru_cache(maxsize=1)
+def _signs_on(device: torch.device, rotation: Rotation) -> Tensor:
+    """Return the public signs of a rotation, (d,) float32: on the device for all clients of a run."""
+    return torch.from_numpy(rotation.signs[: rotation.dimension].astype(np.float32)).to(device)
 
 
 def hadamard(vector: Tensor) -> Tensor:

@@ -30,8 +30,3 @@ def loops() -> ModuleType | None:
 def version() -> str | None:
     """Return the version of the numba that compiles, None where no numba can be used, installed or not."""
     return None if loops() is None else str(import_module("numba").__version__)
-
-
-def available() -> bool:
-    """Return whether numba can be used."""
-    return loops() is not None

@@ -12,7 +12,7 @@ from fedmf import compiling
 Result = TypeVar("Result")
 
 needs_numba = pytest.mark.skipif(
-    not compiling.available(), reason="numba, the extra fast, is not installed or compiles nothing"
+    compiling.loops() is None, reason="numba, the extra fast, is not installed or compiles nothing"
 )
 
 

@@ -12,9 +12,9 @@ from client.data.dataset import (
     NEXT_TOKEN,
     Dataset,
     Examples,
-    LazyClients,
     Public,
 )
+from client.data.identity import LazyClients
 from client.data.registry import DATASETS, load
 
 __all__ = [

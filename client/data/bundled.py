@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from client.data.clients import ArrayClients
-from client.data.dataset import CLASSIFICATION, Dataset, Examples, LazyClients
-from client.data.identity import Fingerprint
+from client.data.dataset import CLASSIFICATION, Dataset, Examples
+from client.data.identity import Fingerprint, LazyClients
 from fedmf.checks import check_at_least, check_non_negative
 from fedmf.errors import SettingError
 

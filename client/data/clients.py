@@ -16,14 +16,12 @@ from client.data.dataset import (
     IGNORED_TARGET,
     Dataset,
     Examples,
-    LazyClients,
     Public,
     as_float32,
     as_tokens,
     describe_unit,
-    identify_each,
 )
-from client.data.identity import Fingerprint, identify_clients
+from client.data.identity import Fingerprint, LazyClients, identify_clients, identify_each
 from client.data.rows import converted, pieces
 from client.imports import own_code
 from client.settings import HELD_OUT_USES

@@ -6,20 +6,16 @@ client is read, where an error becomes a zero update (`client.app`): one user's 
 happens (docs/privacy.md).
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from client.data.rows import Converted, pieces
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError, FedmfError, SettingError
-
-if TYPE_CHECKING:
-    from client.data.identity import Fingerprint
 
 CLASSIFICATION = "classification"
 NEXT_TOKEN = "next_token"
@@ -238,47 +234,6 @@ def as_float32(x: np.ndarray) -> np.ndarray:
 def as_tokens(x: np.ndarray) -> np.ndarray:
     """Return numbers of tokens or classes as int64."""
     return x.astype(np.int64)
-
-
-class LazyClients(Sequence[Examples]):
-    """Clients made when asked for: a subclass says how many there are and what client i (0-based) holds."""
-
-    @abstractmethod
-    def client(self, i: int) -> Examples:
-        """Return the examples of client i, 0 <= i < len(self)."""
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return one client's examples, or a list of several clients' for a slice."""
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return self.client(range(len(self))[index])
-
-    def identify(self, fingerprint: "Fingerprint", numbers: range) -> None:
-        """Write into `fingerprint` who the clients `numbers` are, in order.
-
-        Other clients, or the same in another order, must write something else, and the same ones the same at every
-        call. This writes all that they hold, read one by one; override it where that is slow, or where a client's
-        examples are drawn again at every access.
-        """
-        identify_each(self, fingerprint, numbers)
-
-
-def identify_each(clients: Sequence[Examples], fingerprint: "Fingerprint", numbers: range) -> None:
-    """Write the examples of the clients `numbers` one by one.
-
-    A client that cannot be read is written as such: it must not decide what becomes of the others.
-    """
-    for i in numbers:
-        try:
-            examples = clients[i]
-            arrays = [np.asarray(examples.x), np.asarray(examples.y)]
-            if any(array.dtype.hasobject for array in arrays):
-                raise DataError("objects cannot be trained on")
-        except Exception:  # as in training, where it becomes a zero update
-            fingerprint.text("unreadable")
-            continue
-        for array in arrays:
-            fingerprint.array(array)
 
 
 def describe_unit(

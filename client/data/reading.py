@@ -24,6 +24,7 @@ from typing import Any, TextIO, cast
 
 import numpy as np
 
+from client.imports import one_line
 from fedmf.errors import DataError, FedmfError
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,6 @@ PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".lzma": "lzma"}
 DEEPEST = 16
 """Lists and objects in one another of a JSON text that is too deep to be read; no loader wants more."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-MOST_CHARACTERS = 300  # of a parser's own words
 _VALUE_FOLLOWS = re.compile(
     r"(columns, got \d+|invalid value|with text|could not convert string to float|invalid literal for int\(\) with base \d+|"
     r"Could not convert|Failed to parse string|Unrecognized value for boolean|multiple columns named|time data|Error parsing|"
@@ -101,9 +101,7 @@ def brief(error: BaseException) -> str:
     >>> brief(KeyError("x"))
     "KeyError: 'x'"
     """
-    words = " ".join(without_values(str(error)).split()).rstrip(".")
-    cut = words if len(words) <= MOST_CHARACTERS else f"{words[:MOST_CHARACTERS]} ..."
-    return f"{type(error).__name__}: {cut}" if cut else type(error).__name__
+    return one_line(error, without_values(str(error)))
 
 
 def read_json(text: str, where: Path | str) -> Any:

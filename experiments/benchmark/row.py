@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from experiments.reproduce.tools import processor
-from fedmf.compiling import available
+from fedmf.compiling import loops
 from fedmf.errors import RunStoppedError, SettingError
 from server.files import write_atomically
 
@@ -93,9 +93,10 @@ def warmed(action: Callable[[], object], clock: Clock) -> Clock:
 def read_limits(rows: Iterable[str]) -> Results:
     """Return {row: what was measured when its limit was set}. Raises `SettingError` where a row has no limit here."""
     known: dict[str, Any] = json.loads(LIMITS.read_text()) if LIMITS.exists() else {}
-    measured: Results = known["measured"] if known.get("numba") == available() else {}
+    is_compiled = loops() is not None
+    measured: Results = known["measured"] if known.get("numba") == is_compiled else {}
     if missing := [row for row in rows if row not in measured]:
-        compiled = "with" if available() else "without"
+        compiled = "with" if is_compiled else "without"
         raise SettingError(
             f"check is true, but {missing[0]} has no limit {compiled} numba. Set it with limits=true."
         )
@@ -106,7 +107,7 @@ def write_limits(results: Results) -> None:
     """Set the limits of the rows measured; those of other rows stay, unless set with other compiled code than ours."""
     today = {"date": date.today().isoformat(), "machine": processor()}
     new = {row: {"ratio": found["ratio"], "floor": found["floor"], **today} for row, found in results.items()}
-    document = {"numba": available(), "measured": {**read_limits(()), **new}}
+    document = {"numba": loops() is not None, "measured": {**read_limits(()), **new}}
     write_atomically(LIMITS, (json.dumps(document, indent=2) + "\n").encode())
 
 

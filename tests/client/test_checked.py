@@ -7,8 +7,7 @@ import pytest
 
 from client.data import CLASSIFICATION, NEXT_TOKEN, Dataset, Examples, load
 from client.data.clients import limited as checked
-from client.data.dataset import LazyClients
-from client.data.identity import digest_clients
+from client.data.identity import LazyClients, digest_clients
 from fedmf.errors import DataError
 from fedmf.randomness import SecretKey
 

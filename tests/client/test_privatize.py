@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.linalg import hadamard as dense_hadamard
 
-from client.privatize import DevicePrivatizer, Kept, hadamard, privatize
+from client.privatize import Kept, hadamard, privatize, privatize_there
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import vectors, wire
@@ -50,7 +50,7 @@ def kept(update, bounds, rotation, keep_probability=1.0, form="host", **more) ->
         return privatize(update, plan, KEY, **more)
     place = torch.device(form)
     there = {name: torch.from_numpy(np.array(vector)).to(place) for name, vector in more.items()}
-    return DevicePrivatizer(plan, place).privatize(torch.from_numpy(update).to(place), KEY, **there)
+    return privatize_there(torch.from_numpy(update).to(place), plan, KEY, **there)
 
 
 def send(*given, **more):

@@ -14,7 +14,7 @@ from fedmf.randomness import SecretKey, gaussian_row, uniform_words
 
 KEY = SecretKey.reproducible(1)
 FORMS = {"numpy": normals.settle_open}
-if compiling.available():
+if compiling.loops():
     FORMS["numba"] = compiling.loops().settle_open
 HEIGHT_BITS = 192
 
@@ -214,7 +214,7 @@ def test_a_rejected_word_that_changed_its_layer_would_break_the_law(toy):
     assert toy_error(toy_law(forgetful, given), area, widths) > 2e-4
 
 
-@pytest.mark.skipif(not compiling.available(), reason="numba, the extra fast, is not installed")
+@pytest.mark.skipif(compiling.loops() is None, reason="numba, the extra fast, is not installed")
 @pytest.mark.parametrize("spare", [SPARE, 0, 6])
 def test_compiled_numbers_have_the_same_bits_also_where_words_run_short(spare):
     places, inner, reject = (table.tolist() for table in tables()[:3])

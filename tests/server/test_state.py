@@ -313,7 +313,7 @@ def second_round(rotation):
 
 
 # Compiled, the transform of a sum that may be overwritten stays in its place.
-ROTATED = 5 if compiling.available() else 7
+ROTATED = 5 if compiling.loops() else 7
 
 
 @pytest.mark.parametrize(("rotation", "limit"), [("hadamard", ROTATED), ("identity", 5)])
