@@ -237,11 +237,10 @@ class Plan:
     @property
     def _terms(self) -> dict[str, Any]:
         """What `privacy_spent` is asked besides events and epochs."""
-        privacy = self.privacy
         return {
-            "delta": privacy.delta,
-            "adjacency": privacy.adjacency,
-            "accountant": privacy.accountant,
+            "delta": self.privacy.delta,
+            "adjacency": self.privacy.adjacency,
+            "accountant": self.privacy.accountant,
             "precision": self.precision,
         }
 

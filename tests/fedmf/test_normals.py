@@ -107,14 +107,6 @@ def test_every_table_is_that_of_the_exact_stack():
     assert reject.tolist() == [2**56 % (2 * width) for width in widths[:-1]]
     np.testing.assert_array_equal(foot, [float(height) for height in heights[:-1]])
     np.testing.assert_allclose(rise, np.diff(np.array(heights, object)).astype(float), rtol=2**-53)
-    for layer in range(
-        LAYERS - 1
-    ):  # an edge is the nearest whole number to the true one: no place on its wrong side
-        y = heights[layer + 1]
-        with localcontext(Context(prec=60)):
-            for m, is_inside in ((widths[layer + 1] - 1, True), (widths[layer + 1], False)):
-                x = (Decimal(m) + Decimal("0.5")) / 2**LOG2_STD
-                assert ((-x * x / 2).exp() >= y) == is_inside
 
 
 # A toy with 4 layers, words of 16 bits (2 of the layer) and 8 steps a standard deviation: every word is tried.

@@ -54,13 +54,6 @@ def test_the_bound_is_above_the_exact_divergence_of_every_small_case():
     assert 1 <= margin < 1.1  # and some come near, or the check would be idle
 
 
-@pytest.mark.slow
-def test_the_bound_is_above_the_exact_divergence_of_ten_thousand_cases():
-    count, margin = smallest_margin(exact_cases(900, seed=2))
-    assert count >= 10_000
-    assert 1 <= margin < 1.1
-
-
 MENU = (1, 2, 3, 5, 9)  # coordinates in the second epoch
 
 

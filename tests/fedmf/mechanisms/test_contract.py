@@ -1,6 +1,5 @@
 """What every family promises, over sizes with and without powers of two and three kinds of workload."""
 
-import dataclasses
 from dataclasses import replace
 from functools import cache
 
@@ -155,13 +154,9 @@ def test_fingerprint_names_what_the_stream_computes(family):
     assert (mechanism.fingerprint != designed(family, "momentum", 7).fingerprint) == is_fitted
 
 
-def test_settings_are_frozen_in_all_twelve_families():
+def test_tables_are_frozen_in_all_twelve_families():
     assert len(FAMILIES) == 12
     mechanism = designed("optimal", "prefix_sum", 7)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        mechanism.stream = None
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        mechanism.stream.rounds = 8
     with pytest.raises(ValueError, match="read-only"):
         mechanism.stream.tables[:] = 1
     given = np.ones(2, np.float32)

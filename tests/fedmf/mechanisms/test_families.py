@@ -180,15 +180,3 @@ def test_the_fewest_buffers_within_the_tolerance_are_taken(of):
         return float(np.abs(square_roots.sum_of_powers(theta, weights, 300) / wanted - 1).max())
 
     assert error(taken) <= square_roots.TOLERANCE < error(taken - 1)
-
-
-def test_the_normalized_square_root_has_its_published_errors():
-    """Henzinger, Kalinin, Upadhyay 2025: rms 0.748 + log(T)/pi + o(1), largest 0.846 + log(T)/pi + o(1)."""
-    rms, largest = [], []
-    for rounds in (256, 4096, 65536):
-        mechanism = design("normalized_sqrt", prefix_sum(rounds))
-        rms.append(mechanism.rms_error - np.log(rounds) / np.pi)
-        largest.append(mechanism.max_error - np.log(rounds) / np.pi)
-    for excess, limit in ((rms, 0.748), (largest, 0.846)):
-        assert excess == sorted(excess, reverse=True)
-        assert limit < excess[-1] < limit + 0.03

