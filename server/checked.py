@@ -67,16 +67,13 @@ class Checked(Optimizer):
         assert self.own.scale is not None
         with self._theirs("scale"):
             scale = np.array(self.own.scale(_locked_state(state)))
+            least, largest = scale.min(), scale.max()  # nan where any is
         shapes = {array.shape for array in state.values() if array.ndim} or {scale.shape}
-        if scale.dtype != np.float32 or scale.shape not in shapes:
+        is_within = np.float32(1 / LARGEST_SCALE) <= least and largest <= np.float32(LARGEST_SCALE)
+        if scale.dtype != np.float32 or scale.shape not in shapes or not is_within:
             raise RunStoppedError(
-                f"scale of {self.name} is {scale.dtype} {list(scale.shape)}; it must be float32 of the model's shape."
-            )
-        within = (scale >= np.float32(1 / LARGEST_SCALE)) & (scale <= np.float32(LARGEST_SCALE))
-        if not within.all():
-            raise RunStoppedError(
-                f"scale of {self.name} holds {scale[~within][0]:g}; all of it must lie in [{1 / LARGEST_SCALE:g}, "
-                f"{LARGEST_SCALE:g}], or clients' updates would overflow or vanish."
+                f"scale of {self.name} is {scale.dtype} {list(scale.shape)} from {least:g} to {largest:g}; it must be float32 of "
+                f"the model's shape in [{1 / LARGEST_SCALE:g}, {LARGEST_SCALE:g}], or clients' updates would overflow or vanish."
             )
         return scale
 

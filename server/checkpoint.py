@@ -1,7 +1,7 @@
 """What a run needs to continue after a crash at any instant, in one folder.
 
-    run.sqlite   every release and who was heard in it, the last two states, and the epoch's tables (`server.record`)
-    secrets.npz  mode 0600: the epoch's key and noise stream, and where the run began; gone at the end (`server.copies`)
+    run.sqlite   every release and who was heard in it, and the state saved last (`server.record`)
+    secrets.npz  mode 0600: the epoch's key, tables and noise stream, and where the run began; gone at the end (`server.copies`)
     lock         held while a process runs
 
 One transaction and one count outside the folder (`server.copies`) are a release. The database alone leads to the last
@@ -22,12 +22,11 @@ from fedmf.accounting.epoch import ROUNDING
 from fedmf.errors import DataError, PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization
-from fedmf.npz import read_npz
 from fedmf.plan import Plan
 from server.copies import SECRETS, Clients, Kept, Origin, allow_or_raise, read_secrets, save_secrets
-from server.files import erase, packed, temporary_path
+from server.files import erase, temporary_path
 from server.optimizer import Optimizer, form
-from server.record import FILE, Record, Tables
+from server.record import FILE, Record
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
 
 log = logging.getLogger(__name__)
@@ -96,7 +95,7 @@ class Checkpoint:
 
     def has_begun(self) -> bool:
         """Return whether a first state was saved here."""
-        return bool(self.record.bases())
+        return self.record.saved() is not None
 
     def has_released(self) -> bool:
         """Return whether any round was released here; before that a run may begin again under another key."""
@@ -159,7 +158,7 @@ class Checkpoint:
         if not self.has_released() or not self.has_begun():
             return []
         _, about = self.record.base()
-        saved, added = about["configuration"], {} if is_over else self.record.extension()
+        saved, added = about["configuration"], {} if is_over else about["extension"]
         return [{key: held.get(key) for key in keys} for held in (saved, {**saved, **added})]
 
     def begin_part(self, state: ServerState, changed: Mapping[str, Any]) -> None:
@@ -173,7 +172,7 @@ class Checkpoint:
         self.forget_secrets()
         self._origin = Origin.begin(self.folder.parent, self.clients, state.round)
         self._save_secrets(state.secrets)
-        self.record.extend(changed, self._tables(state.secrets.epoch))
+        self.record.extend(changed)
 
     def with_kept_noise(self, plan: Plan) -> Plan:
         """Return the plan with the noise multiplier that the run began with, where the plan's is at most `APART` from it.
@@ -194,17 +193,18 @@ class Checkpoint:
         Another version of this code or of its libraries may compute other tables for the same settings. Rows of one matrix
         before and of another after have a larger sensitivity than either (1.85 instead of 1 in the worst case tried), so
         that an epoch continues with its own tables; the next one begins with the newly computed ones. Kept tables of
-        another fingerprint than that with the epoch's key change nothing, nor do damaged ones: where the plan's tables are
-        not those either, `restore` raises.
+        another fingerprint than the one kept with them, such as those of another family, change nothing: where the plan's
+        tables are not those either, `restore` raises.
         """
-        kept, (epoch, tables) = read_secrets(self.folder), self.record.tables()
-        epochs = list(plan.factorization.epochs)
-        try:
-            own = epochs[epoch].with_tables(read_npz(tables)["tables"])
-        except (ValueError, KeyError, IndexError, DataError):
+        kept, epochs = read_secrets(self.folder), list(plan.factorization.epochs)
+        if kept is None or kept.secrets.epoch >= len(epochs):
             return plan
-        began = None if kept is None else (kept.secrets.epoch, kept.mechanism)
-        if own.fingerprint == epochs[epoch].fingerprint or began != (epoch, own.fingerprint):
+        epoch = kept.secrets.epoch
+        try:
+            own = epochs[epoch].with_tables(kept.tables)
+        except DataError:
+            return plan
+        if own.fingerprint == epochs[epoch].fingerprint or own.fingerprint != kept.mechanism:
             return plan
         log.warning(
             "epoch %d continues with the tables that it began with; this version computes others, for the epochs after it",
@@ -220,16 +220,15 @@ class Checkpoint:
             "calculated": dict(self.calculated),
             "code": dict(self.code),
         }
-        epoch = len(self.mechanisms)
         if state.secrets is None:
             self.forget_secrets()
         else:
-            epoch = state.secrets.epoch
             self._save_secrets(state.secrets)
-        self.record.save(state, about, self._tables(epoch))
+        self.record.save(state, about)
 
     def _save_secrets(self, secrets: Secrets) -> None:
-        save_secrets(self.folder, secrets, self.mechanisms[secrets.epoch].fingerprint, self._known_origin())
+        used = self.mechanisms[secrets.epoch]
+        save_secrets(self.folder, Kept(secrets, used.fingerprint, used.stream.tables, self._known_origin()))
 
     def _kept(self) -> Kept:
         """Return the secrets saved last. Raises `RunDirectoryError` where they are lost."""
@@ -245,23 +244,17 @@ class Checkpoint:
         self._origin = self._origin or self._kept().origin
         return self._origin
 
-    def _tables(self, epoch: int) -> Tables:
-        """Return an epoch (0-based) with its tables as they are kept; none after the last epoch."""
-        if epoch >= len(self.mechanisms):
-            return epoch, b""
-        return epoch, packed(tables=self.mechanisms[epoch].stream.tables)
-
     def _replayed(
         self, plan: Plan, optimizer: Optimizer, *, is_over: bool = False, besides: Sequence[str] = ()
     ) -> tuple[ServerState, list[tuple[ServerState, Release]]]:
-        """Return the last released state, without secrets, and what led there from the newest base."""
+        """Return the last released state, without secrets, and what led there from the base."""
         if not self.has_begun():
             raise RunDirectoryError(
                 f"{self.folder} holds no checkpoint, without which the run cannot continue. Restore the checkpoint folder."
             )
         self.record.check()
         state, about = self.record.base()
-        began = {**about["configuration"], **({} if is_over else self.record.extension())}
+        began = {**about["configuration"], **({} if is_over else about["extension"])}
         for key in sorted({*began, *self.configuration} - {*besides}):
             self._check_same(key, began.get(key), self.configuration.get(key), "its own settings")
         self._check_code(about["code"])
@@ -313,8 +306,8 @@ class Checkpoint:
         if step and epoch == under_way and kept.mechanism != self.mechanisms[epoch].fingerprint:
             raise RunDirectoryError(
                 f"epoch {epoch + 1} of the run in {self.folder.parent} began with other tables of its mechanism, and "
-                f"{self.record.path} does not hold them; rows of two matrices in one epoch would have a larger sensitivity than "
-                "is accounted. Restore that file, or the version of fedmf and its libraries that began the epoch."
+                f"{self.folder / SECRETS} does not hold them; rows of two matrices in one epoch would have a larger sensitivity "
+                "than is accounted. Restore that file, or the version of fedmf and its libraries that began the epoch."
             )
 
 

@@ -7,10 +7,11 @@ with its key: a random id, machine and directory, the number of clients and a ke
 The secret file, secrets.npz, is written aside, renamed and forced to disk; what was there before is overwritten with zeros. It
 never enters the database. Its arrays:
 
-    about       JSON: epoch, fingerprint of its tables; and the run's `Origin`
+    about       JSON: epoch, fingerprint of its tables, steps of its noise stream; and the run's `Origin`
     key         (32,) uint8, the epoch's key
     digest_key  (32,) uint8, under which the clients' digest was made
-    stream_*    the arrays of the noise stream; none before the epoch's first round
+    tables      float32, of the epoch's noise stream
+    stream      (buffers, d) float64, the rows of the noise stream; none before the epoch's first round
 
 The count is a file for each run, named by its id, with the number of its released rounds. It stays when the run is over, so
 that another copy does not release the last rounds again, and is removed a year after the last release (a run whose
@@ -37,6 +38,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedmf.errors import RunDirectoryError
+from fedmf.mechanisms.arrays import Floats
 from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.npz import read_npz
 from fedmf.randomness import SecretKey
@@ -184,21 +186,24 @@ class Origin:
 
 @dataclass(frozen=True)
 class Kept:
-    """What is in the secret file: the secrets of an epoch, the fingerprint of its tables, the run's origin."""
+    """What is in the secret file: the secrets of an epoch, its `mechanism` by fingerprint and tables, the run's origin."""
 
     secrets: Secrets
     mechanism: str
+    tables: Floats
     origin: Origin
 
 
-def save_secrets(folder: Path, secrets: Secrets, mechanism: str, origin: Origin) -> None:
+def save_secrets(folder: Path, kept: Kept) -> None:
     """Put the secrets into `folder`, for the owner alone; those that were there are overwritten."""
+    secrets, origin = kept.secrets, kept.origin
     stream, step = (None, None) if secrets.stream is None else (secrets.stream.buffers, secrets.stream.step)
-    about = {"epoch": secrets.epoch, "step": step, "mechanism": mechanism, "origin": origin.to_json()}
+    about = {"epoch": secrets.epoch, "step": step, "mechanism": kept.mechanism, "origin": origin.to_json()}
     data = packed(
         about=np.array(json.dumps(about)),
         key=np.frombuffer(secrets.key.reveal(), np.uint8),
         digest_key=np.frombuffer(origin.key.reveal(), np.uint8),
+        tables=kept.tables,
         **({} if stream is None else {"stream": stream}),
     )
     write_atomically(folder / SECRETS, data, mode=0o600, erase_old=True)
@@ -212,7 +217,8 @@ def read_secrets(folder: Path) -> Kept | None:
         about = json.loads(str(arrays.pop("about")))
         origin = Origin.from_json(about["origin"], digest_key)
         stream = None if about["step"] is None else StreamState(int(about["step"]), arrays["stream"])
-        return Kept(Secrets(int(about["epoch"]), key, stream), str(about["mechanism"]), origin)
+        secrets = Secrets(int(about["epoch"]), key, stream)
+        return Kept(secrets, str(about["mechanism"]), arrays["tables"], origin)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 

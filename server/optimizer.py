@@ -136,6 +136,13 @@ class Sgd(_Descent):
         return moved, {"velocity": velocity}
 
 
+def _check_tau(name: str, tau: float) -> None:
+    if not LEAST_TAU <= tau <= LARGEST_TAU:
+        raise SettingError(
+            f"{name} is {tau}; v is float32 and begins at its square, so that it must lie in [{LEAST_TAU}, {LARGEST_TAU}]."
+        )
+
+
 @dataclass(frozen=True)
 class Adagrad(_Descent):
     """Adaptive steps by the sum of all squares so far, which only become smaller; v <- v + x^2.
@@ -143,17 +150,10 @@ class Adagrad(_Descent):
     The state of an adaptive optimizer is `m` and `v`, (d,) float32 each.
     """
 
-    tau: float = setting(1e-3, "added to the root of that average; v begins at tau^2")
+    tau: float = setting(1e-3, "added to the root of that average; v begins at tau^2", check=_check_tau)
     precondition: bool = setting(
         False, "true: from the second epoch on, clients scale by 1 / (sqrt(v) + tau) before they clip"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not LEAST_TAU <= self.tau <= LARGEST_TAU:
-            raise SettingError(
-                f"tau is {self.tau}; v is float32 and begins at its square, so that it must lie in [{LEAST_TAU}, {LARGEST_TAU}]."
-            )
 
     def init(self, parameters: Vector) -> Slots:
         """Return m = 0 and v = tau^2."""

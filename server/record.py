@@ -1,10 +1,11 @@
 """The database of a run, checkpoint/run.sqlite: what is public of it, with who was heard in each round.
 
-    release  a row for each released round: epoch (0-based), size of the cohort, digest of the noisy sum, digest of the round
+    release  a row for each released round: epoch (0-based), digest of the noisy sum, digest of the round
     heard    a row for each client of each round: the primary key admits a client once in an epoch
-    base     the last two saved states: configuration, what was calculated from it, code and ledger as JSON
-    blob     bytes in chunks of 1 MiB with a digest each: arrays of the bases (.npz), the noisy sums (float32, little-endian)
-             of the releases after the older base, the tables of the epoch's noise, what the last extension changes
+    base     one row, the state saved last: configuration, what was calculated from it, code, ledger and what an extension
+             changes, as JSON with the digest of its arrays; and a digest of that
+    blob     bytes in chunks of 1 MiB: arrays of the base (.npz), noisy sums (float32, little-endian) of the releases after the
+             base before it, so that other readers find each for a while
 
 One transaction writes a release and who was heard in it; its COMMIT, forced to disk, IS the release. The write-ahead log lets
 others read while the run writes. Nothing secret is ever written here. A damaged file is an error, and never repaired by guess.
@@ -30,19 +31,17 @@ from server.files import packed, sync_folder, temporary_path
 from server.state import Register, Release, ServerState
 
 FILE = "run.sqlite"
-FORMAT = 6  # 4: noise in float32, which is not private to its last bit
+FORMAT = 7  # 4: noise in float32, which is not private to its last bit; 6: two bases
 _APPLICATION = 0x6665646D  # "fedm"
 _CHUNK = 1 << 20
-_KEPT = 2  # bases: the newest and the one before it
 _SLOT = "slot_"  # before the name of each array of the optimizer's state
 
 _SCHEMA = (
     """CREATE TABLE release (
     round INTEGER PRIMARY KEY CHECK (round > 0),
     epoch INTEGER NOT NULL CHECK (typeof(epoch) = 'integer'),
-    cohort_size INTEGER NOT NULL CHECK (typeof(cohort_size) = 'integer'),
-    noisy_sum BLOB NOT NULL CHECK (typeof(noisy_sum) = 'blob'),
-    digest BLOB NOT NULL CHECK (typeof(digest) = 'blob'))""",
+    noisy_sum TEXT NOT NULL CHECK (typeof(noisy_sum) = 'text'),
+    digest TEXT NOT NULL CHECK (typeof(digest) = 'text'))""",
     """CREATE TABLE heard (
     client TEXT NOT NULL CHECK (typeof(client) = 'text'),
     epoch INTEGER NOT NULL CHECK (typeof(epoch) = 'integer'),
@@ -53,13 +52,12 @@ _SCHEMA = (
     """CREATE TABLE base (
     round INTEGER PRIMARY KEY CHECK (round >= 0),
     document TEXT NOT NULL CHECK (typeof(document) = 'text'),
-    digest BLOB NOT NULL CHECK (typeof(digest) = 'blob'))""",
+    digest TEXT NOT NULL CHECK (typeof(digest) = 'text'))""",
     f"""CREATE TABLE blob (
     owner TEXT NOT NULL CHECK (typeof(owner) = 'text'),
     round INTEGER NOT NULL CHECK (typeof(round) = 'integer'),
     number INTEGER NOT NULL CHECK (typeof(number) = 'integer'),
     bytes BLOB NOT NULL CHECK (typeof(bytes) = 'blob' AND length(bytes) <= {_CHUNK}),
-    digest BLOB NOT NULL CHECK (typeof(digest) = 'blob'),
     PRIMARY KEY (owner, round, number))""",
 )
 _CREATE = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {FORMAT}; BEGIN; {'; '.join(_SCHEMA)}; COMMIT"
@@ -72,8 +70,7 @@ _OF_THE_SYSTEM = (
 
 # What is saved about a run with each base: its configuration, what was calculated from it, and by what code.
 About = Mapping[str, Mapping[str, Any]]
-# An epoch (0-based) and its tables (an .npz file), empty where none are kept.
-Tables = tuple[int, bytes]
+_ABOUT = ("configuration", "calculated", "code", "extension")
 
 
 class Record:
@@ -111,43 +108,43 @@ class Record:
 
         Raises `ParticipationError` for a client heard before in the epoch, `ReleaseOrderError` for a round that is there.
         """
-        about, clients = (release.round, release.epoch, release.cohort_size), release.answered
+        data = wire.to_bytes(release.noisy_sum)
+        about = (release.round, release.epoch, _digest(data))
+        digest = _digest(_json([*about, release.answered]))
+        clients = enumerate(release.answered)
+        rows = ((client, release.epoch, release.round, place) for place, client in clients)
         with self._writing() as connection:
-            noisy_sum = _put(connection, "sum", release.round, wire.to_bytes(release.noisy_sum))
-            digest = _digest(_json([*about, clients]), noisy_sum)
-            rows = ((client, release.epoch, release.round, place) for place, client in enumerate(clients))
             try:
-                connection.execute("INSERT INTO release VALUES (?, ?, ?, ?, ?)", (*about, noisy_sum, digest))
+                connection.execute("INSERT INTO release VALUES (?, ?, ?, ?)", (*about, digest))
                 connection.executemany("INSERT INTO heard VALUES (?, ?, ?, ?)", rows)
             except sqlite3.IntegrityError as error:
                 twice = ParticipationError if "heard" in str(error) else ReleaseOrderError
                 raise twice(f"round {release.round} is not released: {error} in {self.path}.") from error
+            _put(connection, "sum", release.round, data)
 
-    def save(self, state: ServerState, about: About, tables: Tables) -> None:
-        """Save a base, with the tables of the epoch under way, and remove what the last two bases do not need."""
-        document = _json({**about, "ledger": state.ledger.to_json()})
+    def save(self, state: ServerState, about: About) -> None:
+        """Save a base after the last release; the one before it and the noisy sums that it covered are removed."""
         slots = {f"{_SLOT}{name}": array for name, array in state.slots.items()}
         scale = {} if state.scale is None else {"scale": state.scale}
+        arrays = packed(model=state.model, **scale, **slots)
+        document = {**about, "ledger": state.ledger.to_json(), "arrays": _digest(arrays), "extension": {}}
         with self._writing() as connection:
-            arrays = _put(connection, "base", state.round, packed(model=state.model, **scale, **slots))
-            row = (state.round, document.decode(), _digest(document, arrays))
-            connection.execute("INSERT OR REPLACE INTO base VALUES (?, ?, ?)", row)
-            _put_tables(connection, tables)
-            oldest = (_bases(connection)[-_KEPT:][0],)
-            connection.execute("DELETE FROM base WHERE round < ?", oldest)
-            connection.execute("DELETE FROM blob WHERE owner = 'base' AND round < ?", oldest)
-            connection.execute("DELETE FROM blob WHERE owner = 'sum' AND round <= ?", oldest)
+            connection.execute("DELETE FROM blob WHERE owner = 'base' OR round <= (SELECT round FROM base)")
+            _put(connection, "base", state.round, arrays)
+            _put_base(connection, state.round, document)
 
-    def extend(self, changed: Mapping[str, Any], tables: Tables) -> None:
-        """Keep what an extension changes of the configuration, and the tables of its first epoch."""
-        with self._writing() as connection:
-            _put(connection, "extension", 0, _json(changed))
-            _put_tables(connection, tables)
-
-    def bases(self) -> list[int]:
-        """Return the rounds of the bases, increasing; none where no run began."""
+    def extend(self, changed: Mapping[str, Any]) -> None:
+        """Keep what an extension changes of the configuration, until the next base is saved."""
         with self._reading() as connection:
-            return _bases(connection)
+            number, document = _base(connection)
+        with self._writing() as connection:
+            _put_base(connection, number, {**document, "extension": dict(changed)})
+
+    def saved(self) -> int | None:
+        """Return the round of the base; None where no run began."""
+        with self._reading() as connection:
+            row = connection.execute("SELECT round FROM base").fetchone()
+            return None if row is None else int(row[0])
 
     def released(self) -> int:
         """Return the last released round, 0 for none."""
@@ -168,58 +165,45 @@ class Record:
                 raise ValueError(found)
             heard = _number(connection, "SELECT count(*) FROM heard")
             rows = connection.execute("SELECT * FROM release ORDER BY round").fetchall()
-            for number, (*about, noisy_sum, digest) in enumerate(rows, 1):
+            for number, (*about, digest) in enumerate(rows, 1):
                 clients = _clients(connection, number)
                 heard -= len(clients)
-                if about[0] != number or digest != _digest(_json([*about, clients]), noisy_sum):
+                if about[0] != number or digest != _digest(_json([*about, clients])):
                     raise ValueError(f"round {number} is not as it was released")
-            if heard or max(_bases(connection), default=0) > len(rows):
+            if heard or _number(connection, "SELECT max(round) FROM base") > len(rows):
                 raise ValueError("a round is missing of which there is a state or a client who was heard")
 
     def base(self) -> tuple[ServerState, dict[str, dict[str, Any]]]:
-        """Return the newest base, of which there must be one: a state without secrets, and what was saved about its run."""
+        """Return the base, which there must be: a state without secrets, and what was saved about its run.
+
+        That is what `save` was given, and under `extension` what the last extension changes.
+        """
         with self._reading() as connection:
-            *others, newest = _bases(connection)
-            query = "SELECT document, digest FROM base WHERE round = ?"
-            text, digest = connection.execute(query, (newest,)).fetchone()
-            data, found = _get(connection, "base", newest)
-            if digest != _digest(text.encode(), found):
-                offer = f"; without its row in base that of round {others[-1]} is used" if others else ""
-                raise ValueError(f"the state of round {newest} is not as it was saved{offer}")
-            document, arrays = json.loads(text), read_npz(data)
+            number, document = _base(connection)
+            arrays = read_npz(_get(connection, "base", number, document["arrays"]))
             # A base is saved once its last round is released, so that the epoch under way is the one of that round.
             query = "SELECT client FROM heard WHERE round <= ?1 AND epoch = (SELECT epoch FROM release WHERE round = ?1)"
-            heard = frozenset(client for (client,) in connection.execute(query, (newest,)))
-            ledger, model, scale = document.pop("ledger"), arrays.pop("model"), arrays.pop("scale", None)
+            heard = frozenset(client for (client,) in connection.execute(query, (number,)))
+            model, scale, ledger = arrays.pop("model"), arrays.pop("scale", None), document["ledger"]
             slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
             state = ServerState(
-                newest, model, Ledger.from_json(ledger), Register((heard,)), None, slots, scale
+                number, model, Ledger.from_json(ledger), Register((heard,)), None, slots, scale
             )
-            return state, {name: dict(document[name]) for name in ("configuration", "calculated", "code")}
+            return state, {name: dict(document[name]) for name in _ABOUT}
 
     def releases(self, after: int) -> list[Release]:
-        """Return the releases after round `after`, which is the last but one base at the earliest."""
-        query = "SELECT round, epoch, cohort_size, noisy_sum FROM release WHERE round > ? ORDER BY round"
+        """Return the releases after round `after`, which is that of the base before the last at the earliest."""
+        query = "SELECT round, epoch, noisy_sum FROM release WHERE round > ? ORDER BY round"
         with self._reading() as connection:
-            releases = []
-            for number, epoch, cohort_size, digest in connection.execute(query, (after,)).fetchall():
-                data, found = _get(connection, "sum", number)
-                if found != digest:
-                    raise ValueError(f"the noisy sum of round {number} is not as it was released")
-                clients = tuple(_clients(connection, number))
-                releases.append(Release(number, wire.to_vector(data), clients, cohort_size, epoch))
-            return releases
-
-    def extension(self) -> dict[str, Any]:
-        """Return what the last extension changed of the configuration; nothing where none was begun."""
-        with self._reading() as connection:
-            return dict(json.loads(_get(connection, "extension", 0)[0] or b"{}"))
-
-    def tables(self) -> Tables:
-        """Return the epoch under way and its tables."""
-        with self._reading() as connection:
-            epoch = _number(connection, "SELECT max(round) FROM blob WHERE owner = 'tables'")
-            return epoch, _get(connection, "tables", epoch)[0]
+            return [
+                Release(
+                    number,
+                    wire.to_vector(_get(connection, "sum", number, digest)),
+                    tuple(_clients(connection, number)),
+                    epoch,
+                )
+                for number, epoch, digest in connection.execute(query, (after,)).fetchall()
+            ]
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -321,45 +305,44 @@ def _json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def _digest(*parts: bytes | memoryview) -> bytes:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.digest()
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
-def _put(connection: sqlite3.Connection, owner: str, number: int, data: bytes) -> bytes:
-    """Write a blob in the place of the owner's earlier one of this number, and return its digest."""
-    connection.execute("DELETE FROM blob WHERE owner = ? AND round = ?", (owner, number))
-    chunks = [memoryview(data)[start : start + _CHUNK] for start in range(0, len(data), _CHUNK)]
-    digests = [_digest(chunk) for chunk in chunks]
-    rows = ((owner, number, place, *row) for place, row in enumerate(zip(chunks, digests, strict=True)))
-    connection.executemany("INSERT INTO blob VALUES (?, ?, ?, ?, ?)", rows)
-    return _digest(*digests)
+def _put(connection: sqlite3.Connection, owner: str, number: int, data: bytes) -> None:
+    """Write a blob of a round."""
+    starts = range(0, len(data), _CHUNK)
+    rows = ((owner, number, place, data[start : start + _CHUNK]) for place, start in enumerate(starts))
+    connection.executemany("INSERT INTO blob VALUES (?, ?, ?, ?)", rows)
 
 
-def _get(connection: sqlite3.Connection, owner: str, number: int) -> tuple[bytes, bytes]:
-    """Return a blob, empty where there is none, and its digest. Raises `ValueError` where a chunk is not as it was written."""
-    query = "SELECT bytes, digest FROM blob WHERE owner = ? AND round = ? ORDER BY number"
-    chunks = connection.execute(query, (owner, number)).fetchall()
-    if any(digest != _digest(chunk) for chunk, digest in chunks):
-        raise ValueError(f"{owner} {number} is not as it was written")
-    return b"".join(chunk for chunk, _ in chunks), _digest(*(digest for _, digest in chunks))
+def _get(connection: sqlite3.Connection, owner: str, number: int, digest: str) -> bytes:
+    """Return a blob of a round. Raises `ValueError` where it is not the one of that digest."""
+    query = "SELECT bytes FROM blob WHERE owner = ? AND round = ? ORDER BY number"
+    data = b"".join(chunk for (chunk,) in connection.execute(query, (owner, number)))
+    if _digest(data) != digest:
+        raise ValueError(f"{owner} of round {number} is not as it was written")
+    return data
 
 
-def _put_tables(connection: sqlite3.Connection, tables: Tables) -> None:
-    """Keep an epoch's tables, in the place of those of the epoch before."""
-    connection.execute("DELETE FROM blob WHERE owner = 'tables'")
-    _put(connection, "tables", *tables)
+def _put_base(connection: sqlite3.Connection, number: int, document: Mapping[str, Any]) -> None:
+    """Write the base of a round in the place of the one before."""
+    text = _json(document)
+    connection.execute("DELETE FROM base")
+    connection.execute("INSERT INTO base VALUES (?, ?, ?)", (number, text.decode(), _digest(text)))
+
+
+def _base(connection: sqlite3.Connection) -> tuple[int, dict[str, Any]]:
+    """Return round and document of the base. Raises `ValueError` where it is not as it was written."""
+    number, text, digest = connection.execute("SELECT * FROM base").fetchone()
+    if digest != _digest(text.encode()):
+        raise ValueError(f"base of round {number} is not as it was written")
+    return number, json.loads(text)
 
 
 def _number(connection: sqlite3.Connection, query: str, *values: int) -> int:
     """Return the one number of a query, 0 for NULL."""
     return int(connection.execute(query, values).fetchone()[0] or 0)
-
-
-def _bases(connection: sqlite3.Connection) -> list[int]:
-    return [number for (number,) in connection.execute("SELECT round FROM base ORDER BY round")]
 
 
 def _clients(connection: sqlite3.Connection, number: int) -> list[str]:

@@ -148,15 +148,11 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Release:
-    """One released round: the `noisy_sum` (d,) float32 of the clients `answered`, who are thereby spent in `epoch` (0-based).
-
-    `cohort_size` is how many were asked.
-    """
+    """One released round: the `noisy_sum` (d,) float32 of the clients `answered`, who are thereby spent in `epoch` (0-based)."""
 
     round: int
     noisy_sum: Vector = field(repr=False)
     answered: tuple[str, ...]
-    cohort_size: int
     epoch: int = 0
 
 
@@ -194,24 +190,24 @@ def make_release(
     """Return the next round's release, and the secrets after it.
 
     `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
-    goes on the SUM, on all d model coordinates, whoever answered (docs/privacy.md). A stream that is not at this
-    round is advanced first, see `secrets_at`. With `donate` the next stream takes the buffers of the state's, which is
+    goes on the SUM, on all d model coordinates, whoever answered (docs/privacy.md). The noise stream of the state must be
+    at this round, see `secrets_at`. With `donate` the next stream takes the buffers of the state's, which is
     then spent: continuing from it, or from a copy, raises `SettingError`; and `rotated_sum` is overwritten.
 
     Raises `ReleaseOrderError` if the run is over (its last key is gone).
     """
-    secrets = None if state.secrets is None else secrets_at(plan, state.secrets, state.round)
+    secrets = state.secrets
     if secrets is None:
         raise ReleaseOrderError(
             f"all {plan.participation.rounds} rounds of this run are released: there is no noise for another."
         )
     mechanism = plan.factorization.epochs[secrets.epoch].stream
     stream = secrets.stream or mechanism.init(plan.dimension)
+    assert (secrets.epoch, stream.step) == state.position(plan), "a noise row would be released twice"
     noise, stream = next_noise(mechanism, stream, secrets.key, dimension=plan.dimension, donate=donate)
     unrotated = plan.rotation.unrotate(rotated_sum, donate=donate)
     noisy_sum = released(unrotated, noise, plan.sigma_in(secrets.epoch), np.float32)
-    cohort_size = plan.participation.cohort_size
-    release = Release(state.round + 1, noisy_sum, tuple(answered), cohort_size, secrets.epoch)
+    release = Release(state.round + 1, noisy_sum, tuple(answered), secrets.epoch)
     return release, replace(secrets, stream=stream)
 
 

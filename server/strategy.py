@@ -6,7 +6,7 @@ and can neither stop nor resume.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -31,11 +31,10 @@ from server.state import (
     apply_release,
     begin_epoch,
     make_release,
+    secrets_at,
 )
 
 log = logging.getLogger(__name__)
-
-_DRAWN_AHEAD = 1 << 16  # coordinates of masks: half a megabyte, so that the second-level cache keeps them
 
 # Called in turn with the new state and its release, once it is committed. The state's noise stream is valid until
 # the next round: continuing from a state kept longer is an error.
@@ -181,7 +180,8 @@ class FedMF(Strategy):
             self._commit(release)
         except Exception:
             # Not released. The noise stream moved on in place, so that its rows must be drawn again.
-            self.state = replace(before, secrets=replace(secrets, stream=None))
+            secrets = replace(secrets, stream=None)
+            self.state = replace(before, secrets=secrets_at(self.plan, secrets, before.round))
             raise
         self.state, self._asked = state, []
         for callback in self._on_release:
@@ -296,24 +296,13 @@ class FedMF(Strategy):
                 continue  # its clients are neither heard nor spent
             if heard is Heard.ZEROS:
                 values = [None] * len(values)
-            for client, kept, data in zip(asked.clients, self._masks(asked.mask_keys), values, strict=True):
+            for client, key, data in zip(asked.clients, asked.mask_keys, values, strict=True):
                 if self._on_reply is not None:
                     self._on_reply(client, data)
+                kept = wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability)
                 grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)
         return grid.value(total, donate=True), answered
-
-    def _masks(self, keys: Sequence[SecretKey]) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield the coordinates that each client sent, some drawn ahead.
-
-        Adding a reply drives out of the cache what drawing a mask needs: it is loaded once for all that are drawn
-        together, at most `_DRAWN_AHEAD` coordinates, or one mask where that has more.
-        """
-        dimension, keep_probability = self.plan.rotation.padded, self.plan.compression.keep_probability
-        together = max(1, int(_DRAWN_AHEAD // (keep_probability * dimension)))
-        for first in range(0, len(keys), together):
-            batch = keys[first : first + together]
-            yield from [wire.coordinates(key, dimension, keep_probability) for key in batch]
 
 
 def make_server_app(

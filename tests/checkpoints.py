@@ -72,6 +72,13 @@ def changed(folder, *statements):
             connection.execute(statement)
 
 
+def kept_releases(record):
+    """Return the releases whose noisy sums are still in a database."""
+    with record._reading() as connection:
+        (first,) = connection.execute("SELECT min(round) FROM blob WHERE owner = 'sum'").fetchone()
+    return record.releases(first - 1) if first else []
+
+
 def forget_round(folder, number):
     """Take a round from the record, as an older state has it."""
     changed(

@@ -233,11 +233,12 @@ class Recorder:
             "round": release.round,
             "epoch": epoch + 1,
             "step": step,
-            "cohort_size": release.cohort_size,
+            "cohort_size": plan.participation.cohort_size,
             "replies": len(release.answered),
             "epsilon": self._epsilon(state),
             "uplink_bytes": len(release.answered) * (plan.value_bytes + ENVELOPE_BYTES),
-            "downlink_bytes": release.cohort_size * (4 * plan.dimension * vectors + ENVELOPE_BYTES),
+            "downlink_bytes": plan.participation.cohort_size
+            * (4 * plan.dimension * vectors + ENVELOPE_BYTES),
             "seconds": seconds,
         }
         if scored is not None:

@@ -25,6 +25,7 @@ from server.state import (
     apply_release,
     begin_epoch,
     make_release,
+    secrets_at,
 )
 from server.strategy import FedMF
 
@@ -363,6 +364,6 @@ def drawn_anew():
             for table in ("release", "heard"):
                 connection.execute(f"DELETE FROM {table} WHERE round > ?", (before.round,))
         secrets = Secrets(before.position(plan)[0], state.secrets.key.derive("anew"), None)
-        return replace(before, secrets=secrets), again[:-1]
+        return replace(before, secrets=secrets_at(plan, secrets, before.round)), again[:-1]
 
     return patched((Checkpoint, "restore", restore))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from checkpoints import SETTINGS, SGD, begun
+from checkpoints import SETTINGS, SGD, begun, kept_releases
 from plans import KEY, random_vector, small_plan
 from server.checkpoint import Checkpoint
 from server.record import Record
@@ -87,8 +87,7 @@ def examine(folder, told):
             sums[number] = line["sum"]
         else:
             seeds[number] = line["seed"]
-    kept = record.releases(min(record.bases()))
-    sums |= {release.round: release.noisy_sum.tobytes().hex() for release in kept}
+    sums |= {release.round: release.noisy_sum.tobytes().hex() for release in kept_releases(record)}
     state = first_state(PLAN, np.zeros(PLAN.dimension, "f4"), KEY)
     for number in range(1, record.released() + 1):
         state = begin_epoch(PLAN, state)

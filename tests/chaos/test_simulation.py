@@ -91,9 +91,8 @@ def test_each_release_is_the_sum_of_its_clients_with_its_own_noise_row_once_and_
     settings = composed("run.reproducible=true", *RUN)
     first = SecretKey.reproducible(settings.seed)
     keys = [first, first.ratchet(), first.ratchet().ratchet()]
-    size = settings.population.cohort_size
     released = [
-        Release(number, np.frombuffer(bytes.fromhex(noisy), "<f4"), answered, size)
+        Release(number, np.frombuffer(bytes.fromhex(noisy), "<f4"), answered)
         for number, ((noisy, answered),) in releases(folder, "0").items()
     ]
     check_released_once(released, ROUNDS)

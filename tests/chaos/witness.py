@@ -21,6 +21,7 @@ from operator import attrgetter
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
+from checkpoints import kept_releases
 from client.app import make_client_app
 from client.training import Trainer
 from experiments.deployment.node import Node, node_settings
@@ -35,7 +36,15 @@ from server.cohort import Roster, node_of
 from server.copies import read_secrets
 from server.exchange import model_record, payloads
 from server.record import Record
-from server.state import FixedPoint, Secrets, apply_release, begin_epoch, first_state, make_release
+from server.state import (
+    FixedPoint,
+    Secrets,
+    apply_release,
+    begin_epoch,
+    first_state,
+    make_release,
+    secrets_at,
+)
 
 
 class Witness:
@@ -49,8 +58,7 @@ class Witness:
         """Keep what is there now; to be called several times a round."""
         folder = self.directory / "checkpoint"
         with suppress(OSError, RunDirectoryError):  # it is being begun, or saved
-            record = Record(folder)
-            for release in record.releases(min(record.bases(), default=0)):
+            for release in kept_releases(Record(folder)):
                 self._seen[release.round, release.answered, release.noisy_sum.tobytes()] = release
         if not self._seen:
             self.keys, self.rosters = {}, {}  # before its first release a run may begin again
@@ -193,7 +201,8 @@ def recount(experiment, releases, keys, apps):
     found = Recounted(experiment, releases, apps, state.model, {0: digest(state.model)})
     for release in releases:
         epoch, _ = state.position(plan)
-        state = replace(begin_epoch(plan, state), secrets=Secrets(epoch, keys[epoch], None))
+        secrets = secrets_at(plan, Secrets(epoch, keys[epoch], None), state.round)
+        state = replace(begin_epoch(plan, state), secrets=secrets)
         zeros = _zeros(plan, state, release, _sums(plan, state, release, apps))
         if zeros is None:
             found.unexplained.append(release.round)

@@ -42,16 +42,6 @@ def test_sum_does_not_depend_on_the_order_of_replies(seed, terms, bound):
     np.testing.assert_allclose(grid.value(sums[0]), exact, rtol=1e-6, atol=1e-9 * bound)
 
 
-@pytest.mark.parametrize("terms", [1, 7, 100, 100_000])
-def test_values_at_the_bound_never_overflow(terms):
-    grid = FixedPoint.fit(0.37, terms)
-    assert 0.37 * 2.0**grid.bits * terms < 2**63
-    total = grid.zeros(1)
-    for _ in range(min(terms, 100)):
-        grid.add(total, np.array([0]), np.array([np.inf], np.float32))
-    np.testing.assert_allclose(grid.value(total), 0.37 * min(terms, 100), rtol=1e-6)
-
-
 @pytest.mark.parametrize("bound", [1e-20, 1.001e-7, 0.37, 1.0, 1e20])
 @pytest.mark.parametrize("terms", [1, 1000, 10**6])
 def test_values_are_added_exactly_or_cut_toward_zero_by_less_than_a_step(bound, terms):
@@ -72,18 +62,21 @@ def test_values_are_added_exactly_or_cut_toward_zero_by_less_than_a_step(bound, 
     ("bound", "values", "sums"),
     [
         (None, [1e30, 3.25], [UNCLIPPED_BOUND, 3.25]),
-        (0.25, [7.0, -7.0, 0.25, -0.25], [0.25, -0.25, 0.25, -0.25]),
+        (0.25, [7.0, -7.0, 0.25, np.inf], [0.25, -0.25, 0.25, 0.25]),
     ],
 )
-def test_values_beyond_the_bound_on_either_side_count_as_the_bound_and_sums_are_whole_numbers(
-    bound, values, sums
+@pytest.mark.parametrize("terms", [1, 7, 100, 100_000])
+def test_values_beyond_the_bound_count_as_the_bound_and_no_sum_of_whole_numbers_overflows(
+    bound, values, sums, terms
 ):
-    grid = FixedPoint.fit(bound, 4)
+    grid = FixedPoint.fit(bound, terms)
+    assert grid.bound * 2.0**grid.bits * terms < 2**63
     total = grid.zeros(len(values))
-    grid.add(total, np.arange(len(values)), np.array(values, np.float32))
+    for _ in range(min(terms, 100)):
+        grid.add(total, np.arange(len(values)), np.array(values, np.float32))
     assert total.dtype == np.int64
     assert grid.value(total).dtype == np.float64
-    assert grid.value(total).tolist() == sums
+    assert grid.value(total).tolist() == [min(terms, 100) * one for one in sums]
 
 
 # compiled
@@ -123,12 +116,8 @@ def test_the_exact_sum_has_the_same_bits_compiled(data, bounds, kept):
 
 
 @pytest.mark.parametrize("bounds", BOUNDS)
-def test_special_values_and_norms_within_rounding_of_the_bound_have_the_same_bits_compiled(bounds):
+def test_norms_within_rounding_of_the_bound_have_the_same_bits_compiled(bounds):
     """Whether a reply is clipped must not depend on the order of a sum."""
-    for special in SPECIAL:
-        values = np.full(8, 0.01, "<f4")
-        values[3] = special
-        both([(np.arange(8), values.tobytes())], bounds)
     for scale in (1 - 1e-7, 1 - 6e-8, 1.0, 1 + 6e-8, 1 + 1e-6):
         both([(np.arange(64), np.full(64, scale / 8, "<f4").tobytes())], bounds)
 

@@ -82,11 +82,10 @@ BROKEN = {
     "name of a path": (starting({"../a": 1.0}), "holds '../a', .*under words"),
     "ragged state": (starting({"last": [[1.0], [2.0, 3.0]]}), "init of mine:wrong raised ValueError"),
     "an exit": ({"init": lambda parameters: sys.exit(0)}, "init of mine:wrong raised SystemExit: 0"),
-    "scale below 0": ({"scale": lambda state: -START}, "scale of mine:wrong holds -.*must lie in"),
-    "scale too large": (scaled(*[3e38] * 9), r"scale of mine:wrong holds 3e\+38; .* lie in \[1e-06, 1e\+06\]"),
-    "scale too small": (scaled(*[1e-7] * 9), "scale of mine:wrong holds 1e-07"),
-    "scale not a number": (scaled(*[np.nan] * 9), "scale of mine:wrong holds nan"),
-    "scale of another shape": (scaled(1, 1, 1), r"scale of mine:wrong is float32 \[3\]; it must be float32 of the model's shape"),
+    "scale too large": (scaled(*[1] * 8, 3e38), r"scale of mine:wrong .* to 3e\+38; .* in \[1e-06, 1e\+06\]"),
+    "scale too small": (scaled(*[1] * 8, 1e-7), r"scale of mine:wrong is float32 \[9\] from 1e-07 to 1;"),
+    "scale not a number": (scaled(*[1] * 8, np.nan), "scale of mine:wrong .* nan"),
+    "scale of another shape": (scaled(1, 1, 1), r"scale of mine:wrong is float32 \[3\] .*it must be float32 of the model's shape"),
     "step to nowhere": (stepping(lambda m, s, x: (m * np.float32(np.inf), s)), "made numbers that are not finite"),
 }  # fmt: skip
 
@@ -108,12 +107,6 @@ def test_an_error_in_a_later_round_stops_the_run_and_can_be_resumed():
     rehearse(optimizer, START)
     with pytest.raises(RunStoppedError, match=r"update of mine:wrong raised ValueError: too late\.$"):
         optimizer.update(START, {**STATE, "count": np.array(6)}, START)
-
-
-def drawing():
-    """Draws in each step."""
-    draw = np.random.default_rng().normal
-    return Optimizer(init, lambda x, s, m, p: (m + draw(size=9).astype("f4"), s))
 
 
 SEEN = [0]
@@ -151,7 +144,7 @@ def lacking():
     return Optimizer(init, lambda x, s, m, p: (m + x + kept["velocity"], s))
 
 
-@pytest.mark.parametrize("make", [drawing, counting_for_all, remembering, lacking])
+@pytest.mark.parametrize("make", [counting_for_all, remembering, lacking])
 def test_draws_and_what_is_kept_outside_the_state_are_an_error(make):
     """Steps from the first one on may repeat themselves; a run that is resumed begins in the middle."""
     said = "update of mine:wrong raised" if make is lacking else "it made another model of the same state"

@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import stat
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -80,27 +79,6 @@ def test_counts_that_were_written_last_a_year_ago_are_removed_when_a_run_begins_
         os.utime(state / names[name], (long_ago, long_ago))
     begun = Origin.begin(tmp_path, PEOPLE, 0)
     assert sorted(path.name for path in state.iterdir()) == sorted([names["young"], names["mine"], begun.run])
-
-
-def test_a_copy_that_waited_for_a_count_reads_what_was_counted_meanwhile():
-    """Else both would release the same round."""
-    found, began = [], threading.Event()
-    copies.write_count(RUN, 1)
-
-    def wait_for_it():
-        began.set()
-        with copies.held(RUN):
-            found.append(copies.read_count(RUN))
-
-    waiting = threading.Thread(target=wait_for_it)
-    with copies.held(RUN):
-        waiting.start()
-        assert began.wait(30)
-        time.sleep(0.3)
-        copies.write_count(RUN, 2)
-        assert found == []
-    waiting.join(30)
-    assert found == [2]
 
 
 @pytest.mark.parametrize("call", ["ftruncate", "fsync"])

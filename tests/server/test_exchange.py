@@ -10,11 +10,11 @@ import pytest
 from flwr.app import Message, MessageType, RecordDict
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
-from experiments.engines.grid import InProcessWorker, LocalGrid, set_identity
+from experiments.engines.grid import set_identity
 from fedmf.errors import RunStoppedError
 from plans import small_plan
 from server import exchange as module
-from server.exchange import THREAD, Pulls, exchange, pulls_under_way, tasks_per_message
+from server.exchange import THREAD, exchange, pulls_under_way, tasks_per_message
 
 pytestmark = pytest.mark.long
 
@@ -116,25 +116,20 @@ def test_a_message_whose_upload_the_superlink_forgot_is_sent_again_under_its_id(
 
 def test_a_grid_in_this_process_is_given_all_messages_in_one_call_and_pulled_in_this_thread():
     """Its clients train in a pull: in the thread whose settings they know, and whatever it takes."""
-    from flwr.clientapp import ClientApp
+    threads = []
 
-    app, threads = ClientApp(), []
+    class Here(Scripted):
+        is_exhausted = False
 
-    @app.train()
-    def train(message, context):
-        threads.append(threading.current_thread())
-        time.sleep(0.1)
-        return Message(RecordDict(), reply_to=message)
+        def pull_messages(self, message_ids):
+            threads.append(threading.current_thread())
+            time.sleep(2 * module._SLOW)
+            return super().pull_messages(message_ids)
 
-    set_identity()
-    grid = LocalGrid(InProcessWorker(app))
-    (question,) = grid.push_messages(questions([1]))
-    assert len(Pulls(grid).pull(question, questions([1])[0], 0.01)) == 1
-    assert threads == [threading.current_thread()]
-    scripted = Scripted({"0": [[answer(0)]], "1": [[answer(1)]]})
-    scripted.is_exhausted = False
-    assert len(heard(scripted, 2, timeout=5)) == 2
-    assert scripted.calls == [[1, 2]]
+    grid = Here({"0": [[answer(0)]], "1": [[answer(1)]]})
+    assert len(heard(grid, 2, timeout=5)) == 2
+    assert grid.calls == [[1, 2]]
+    assert threads == [threading.current_thread()] * 2
 
 
 def test_what_ends_the_run_ends_it_from_another_thread_too():
@@ -172,16 +167,14 @@ def test_a_node_that_holds_its_reply_back_is_nudged_and_another_is_not(monkeypat
     assert all(nudge.metadata.dst_node_id == 1 and not nudge.content for nudge in nudges)
 
 
-@pytest.mark.parametrize("how", ["fails", "blocks"])
-def test_a_nudge_that_cannot_be_sent_holds_no_round(monkeypatch, how):
+def test_a_nudge_that_cannot_be_sent_holds_no_round(monkeypatch):
     monkeypatch.setattr(module, "_PATIENCE", 0.05)
     release = threading.Event()
 
     class Broken(Scripted):
         def push_messages(self, messages):
             if messages[0].metadata.message_type == MessageType.QUERY:
-                if how == "blocks":
-                    release.wait(30)
+                release.wait(30)
                 raise ConnectionError("down")
             return super().push_messages(messages)
 

@@ -10,7 +10,6 @@ from fedmf.errors import SettingError
 from fedmf.mechanisms import momentum, workload as workloads
 from fedmf.mechanisms.schedules import rates, share
 from fedmf.setting import SCHEDULES
-from runs import model as model_of, run as simulated
 from server.optimizer import LARGEST_TAU, LEAST_TAU, Adagrad, Adam, Sgd, Yogi
 
 ROUNDS, D = 12, 7
@@ -119,17 +118,6 @@ def test_a_workload_of_the_same_schedule_is_what_sgd_does(schedule):
     np.testing.assert_allclose(
         models, 0.1 * workloads.apply(workload, MEANS.astype("f8")), rtol=1e-4, atol=1e-7
     )
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("rounds", "same"), [(1, True), (2, False)])
-def test_a_run_follows_its_schedule_from_the_second_round_on(tmp_path, rounds, same):
-    size = (f"population.rounds_per_epoch={rounds}", "population.cohort_size=5", "population.epochs=1")
-    of = {
-        schedule: model_of(simulated(tmp_path / schedule, *size, "run.reproducible=true", f"optimizer.schedule={schedule}"))
-        for schedule in ("constant", "decay")
-    }  # fmt: skip
-    assert np.array_equal(of["constant"], of["decay"]) == same
 
 
 @pytest.mark.parametrize(

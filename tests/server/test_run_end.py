@@ -200,7 +200,7 @@ def copied(checkpoint, directory):
     shutil.copytree(checkpoint.folder.parent, directory)
     copy = replace(checkpoint, folder=directory / "checkpoint")
     kept = read_secrets(copy.folder)
-    save_secrets(copy.folder, kept.secrets, kept.mechanism, replace(kept.origin, place=Place.of(directory)))
+    save_secrets(copy.folder, replace(kept, origin=replace(kept.origin, place=Place.of(directory))))
     return copy
 
 
@@ -232,7 +232,7 @@ def _commit(folder, value, rounds, barrier, out):
     for number in rounds:
         barrier.wait(60)
         try:
-            checkpoint.commit(Release(number, np.full(15, value, "f4"), (str(number),), 1))
+            checkpoint.commit(Release(number, np.full(15, value, "f4"), (str(number),)))
         except RunDirectoryError:
             continue
         released.append(number)

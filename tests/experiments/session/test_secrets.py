@@ -10,6 +10,7 @@ from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from leaks import chain, forms, in_files, in_message, leaked
 from runs import SMALL, behind_round, composed, cut, metrics, run
+from server import record
 from server.checkpoint import Checkpoint
 from server.cohort import cohort_indices
 from server.copies import SECRETS, read_secrets
@@ -110,6 +111,7 @@ def test_the_search_finds_a_key_in_every_form_and_in_arrays_of_text(tmp_path):
     assert SECRET.reveal().hex().encode() not in (tmp_path / "text.npz").read_bytes()  # UTF-32
     database = Record(tmp_path)
     database.create()
-    database.extend({}, (0, (tmp_path / "packed.npz").read_bytes()))
+    with database._writing() as connection:
+        record._put(connection, "base", 0, (tmp_path / "packed.npz").read_bytes())
     database.close()
     assert in_files(tmp_path, keys)["run.sqlite"] == {"it"}
