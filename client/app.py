@@ -47,14 +47,10 @@ def log_failure(client: str, error: BaseException) -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """What one client is asked: whose turn it is in which round, and the key of its mask.
-
-    `fixed_digest` is that of what does not train of the server's model, "" where all of it does.
-    """
+    """What one client is asked: whose turn it is in which round, and the key of its mask."""
 
     turn: Turn
     mask_key: SecretKey
-    fixed_digest: str = ""
 
     @property
     def client(self) -> str:
@@ -64,14 +60,18 @@ class Task:
 
 @dataclass(frozen=True)
 class Sent:
-    """What all clients of a message start from, `model`, and scale their updates by, if by anything: (d,) float32."""
+    """What all clients of a message start from, `model`, and scale their updates by, if by anything: (d,) float32.
+
+    `fixed_digest` is that of what does not train of the server's model, "" where all of it does.
+    """
 
     model: Vector
-    scale: Vector | None
+    scale: Vector | None = None
+    fixed_digest: str = ""
     _copies: dict[torch.device, tuple[Tensor, Tensor | None]] = field(default_factory=dict, repr=False)
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor | None]:
-        """Return both on `device`, copied there once for all clients of the message."""
+        """Return model and scale on `device`, copied there once for all clients of the message."""
         if device not in self._copies:
             scale = None if self.scale is None else torch.tensor(self.scale, device=device)
             self._copies[device] = torch.tensor(self.model, device=device), scale
@@ -131,17 +131,16 @@ class Resident:
         examples: Examples,
         order: np.random.Generator,
         mask_key: SecretKey,
-        fixed_digest: str = "",
     ) -> Kept:
         """Train on one client's examples and privatize the update.
 
-        What the turn raises is raised once the device was tried. `fixed_digest` is that of what does not train of the
-        model that was sent; `SettingError` where the trainer's own is another.
+        What the turn raises is raised once the device was tried; `SettingError` where what does not train of the model is
+        another than the server's.
         """
         try:
             # Made inside: an assertion that failed on a device may be raised only when the next trainer is put there.
             trainer, self._trainer = self._trainer or self.begin(), None  # kept only where the turn ends well
-            if fixed_digest and trainer.fixed_digest != fixed_digest:
+            if sent.fixed_digest and trainer.fixed_digest != sent.fixed_digest:
                 raise SettingError(
                     "what does not train of this model (frozen parameters and buffers) differs from the server's: the "
                     "file that model.start names, or the code of the model, is another one here."
@@ -192,8 +191,7 @@ def make_client_app(
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        tasks, vector = unpack(message)
-        sent = Sent(vector, scale_of(message))
+        tasks, sent = unpack(message)
         values: list[bytes] = []
         for task in tasks:
             resident.restore()
@@ -203,14 +201,15 @@ def make_client_app(
     return app
 
 
-def unpack(message: Message) -> tuple[list[Task], Vector]:
-    """Return each client's task, and the flat model (d,), float32, that they share."""
+def unpack(message: Message) -> tuple[list[Task], Sent]:
+    """Return each client's task, and what all clients of the message start from."""
     record: Any = message.content.config_records[wire.TASK]
     round_of_run = message.metadata.run_id, int(record[wire.EPOCH]), int(record[wire.STEP])
-    fixed = str(record.get(wire.FIXED, ""))
     asked = zip(record[wire.CLIENT], record[wire.MASK_KEY], strict=True)
-    tasks = [Task(Turn(*round_of_run, client), SecretKey(key), fixed) for client, key in asked]
-    return tasks, wire.to_vector(message.content.array_records[wire.MODEL][wire.VECTOR].data)
+    tasks = [Task(Turn(*round_of_run, client), SecretKey(key)) for client, key in asked]
+    arrays = message.content.array_records[wire.MODEL]
+    scale = wire.to_vector(arrays[wire.SCALE].data) if wire.SCALE in arrays else None
+    return tasks, Sent(wire.to_vector(arrays[wire.VECTOR].data), scale, str(record.get(wire.FIXED, "")))
 
 
 def part_of(message: Message, tasks: Sequence[Task]) -> Message:
@@ -221,12 +220,6 @@ def part_of(message: Message, tasks: Sequence[Task]) -> Message:
     part = copy(message)
     part.content = RecordDict({wire.MODEL: message.content.array_records[wire.MODEL], wire.TASK: record})
     return part
-
-
-def scale_of(message: Message) -> Vector | None:
-    """Return what every client of the message scales its update by, (d,) float32; None: by nothing."""
-    record = message.content.array_records[wire.MODEL]
-    return wire.to_vector(record[wire.SCALE].data) if wire.SCALE in record else None
 
 
 def zeros(task: Task, plan: ClientPlan) -> bytes:
@@ -266,7 +259,7 @@ def play(
         turn = task.turn
         examples = examples_of(turn.client, context)
         order = plan.seed.generator("data order", turn.client, turn.epoch)
-        kept = resident.play(sent, examples, order, task.mask_key, task.fixed_digest)
+        kept = resident.play(sent, examples, order, task.mask_key)
         sendable = sent_bytes(kept.values, task)
     except (Exception, SystemExit) as error:
         on_failure(task.client, error)

@@ -175,7 +175,7 @@ def _reply_of_another_process(message: Message, context: Context) -> Message:
 
     Where none can begin these are zeros of all clients: a node does not stop a run.
     """
-    tasks, vector = unpack(message)
+    tasks, sent = unpack(message)
     values: list[Any] = [wire.NO_VALUES for _ in tasks]
     process = LocalProcess(partial(_clients_of_another_process, message, context))
     try:
@@ -191,7 +191,7 @@ def _reply_of_another_process(message: Message, context: Context) -> Message:
         process.end()
     for failure in take_noted():
         log.error("client %s takes part with a zero update: %s", failure.client, failure.reason)
-    plan = build_client_plan(run_settings(str(context.run_config.get(OVERRIDES, ""))), len(vector))
+    plan = build_client_plan(run_settings(str(context.run_config.get(OVERRIDES, ""))), len(sent.model))
     return pack([data or zeros(task, plan) for task, data in zip(tasks, values, strict=True)], message)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from client.app import scale_of
+from client.app import unpack
 from client.privatize import privatize
 from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
@@ -69,7 +69,7 @@ def strategy_and_scales(plan, optimizer, rounds):
     scales = {}
 
     def answer(fields, message):
-        scale = scale_of(message)
+        scale = unpack(message)[1].scale
         told = scales.setdefault(int(message.metadata.group_id), [])
         told.append(None if scale is None else scale.tobytes())
         key = SecretKey(bytes(fields[wire.MASK_KEY]))
