@@ -178,7 +178,7 @@ def check_takes(
         return
     if not parameters.keys() >= {*own}:
         raise SettingError(
-            f"{who} must take {', '.join(own)}, which it is given; it takes {', '.join(parameters)}."
+            f"{who} must take {', '.join(own)}, which it is given; it takes {', '.join(parameters) or 'no argument'}."
         )
     known = [key for key in parameters if key not in own]
     for key, value in given.items():

@@ -26,7 +26,7 @@ from experiments.pages.wording import Estimate, bound, estimate, holds_for, numb
 from experiments.run_files.directory import CONFIG, METRICS, PRIVACY, SUMMARY
 from experiments.run_files.reader import REPETITION, Run, is_finished, read_run, without
 from experiments.settings.values import PRINTED, Output
-from fedmf.checks import check_open_unit
+from fedmf.checks import check_open_unit, counted
 from fedmf.errors import RunDirectoryError
 from fedmf.setting import REQUIRED, setting
 from server.files import write_output
@@ -273,7 +273,7 @@ def warnings(groups: Sequence[Group]) -> Iterator[str]:
             "settings by their figures is not covered."
         )
     yield from (
-        f"{label(group.settings)}: {len(group.runs)} runs of {len(group.row['seeds'])} seeds. Runs of one seed differ in "
+        f"{label(group.settings)}: {len(group.runs)} runs of {counted(len(group.row['seeds']), 'seed')}. Runs of one seed differ in "
         "their noise alone: the standard error is not one over seeds."
         for group in groups
         if len(group.row["seeds"]) < len(group.runs)

@@ -1,38 +1,31 @@
 """Prepare data files: `python -m experiments.data import SOURCE OUT`.
 
-Writes what takes long to read as a folder OUT of .npy files, which every process maps: an .npz file, or the files of
-femnist, shakespeare or stackoverflow as TFF, LEAF and the hub publish them, packed (.gz, .bz2, .xz, .lzma, also of a tar
-archive) or not. SOURCE may be flwrlabs/femnist or flwrlabs/shakespeare, which are downloaded from the hub. Then
-dataset.path=OUT. OUT holds the data, decoded and unencrypted; only its owner may read it, and who removes it removes
+Writes what takes long to read as a folder OUT of .npy files, which every process maps: an .npz file, or the unpacked files of
+femnist, shakespeare or stackoverflow as TFF, LEAF and the hub publish them. SOURCE may be flwrlabs/femnist or
+flwrlabs/shakespeare, which are downloaded from the hub. Then dataset.path=OUT. OUT holds the data, decoded and unencrypted; only its owner may read it, and who removes it removes
 all that this command has written.
 """
 
-import importlib
 import logging
-import shutil
 import sys
-import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from client.data.benchmarks import BENCHMARKS, FEMNIST, SHAKESPEARE
 from client.data.conversion import Benchmark
-from client.data.reading import PACKED, reading
-from client.data.sources import Files, Raw, Source, source_at, sqlite
+from client.data.reading import reading
+from client.data.sources import source_at, sqlite
 from client.imports import need
 from experiments.cli.command import end_with, guard
 from experiments.cli.console import USER_MISTAKE
 from experiments.settings.log import messages, stderr_handler
 from fedmf.errors import DataError
-
-_TARS = (".tgz", ".tbz2", ".txz")
 
 
 def main(arguments: list[str]) -> int:
@@ -64,29 +57,26 @@ def _import(source: str, out: Path) -> None:
 def import_data(source: str, out: Path, advance: Callable[[int], object]) -> str:
     """Write the files at `source` into the new folder `out`; return the name of the data set that reads it.
 
-    `source` is an .npz file, or files of a benchmark: TFF's, LEAF's or the hub's, packed or not, or their name on the hub,
-    which downloads them. `advance` is told how many examples were read. Raises `DataError` for other files, and for what
+    `source` is an .npz file, or files of a benchmark: TFF's, LEAF's or the hub's, or their name on the hub, from which they
+    are downloaded. `advance` is told how many examples were read. Raises `DataError` for other files, and for what
     concerns all users or a test example; one user's mistake stays in the folder, as one.
     """
     path = Path(source).expanduser()
-    named = next((one for one in BENCHMARKS if one.files.hub and one.files.hub == source), None)
-    if named is not None and not path.exists():
-        with new_folder(out) as folder:
-            named.write(download(named.files), folder, advance)
-        return named.name
     with reading(source, "a file or folder"):  # a name may be too long to be one
-        if not path.exists():
-            raise DataError(f"{source} does not exist; name a file or folder of data.")
+        exists = path.exists()
+    if not exists and source in [one.files.hub for one in BENCHMARKS if one.files.hub]:
+        path = download(source)
+    elif not exists:
+        raise DataError(f"{source} does not exist; name a file or folder of data.")
     if not out.absolute().parent.is_dir():
         raise DataError(f"{out.parent} is no folder; {out.name} is written into one that is there.")
-    with unpacked(path, out.absolute().parent) as files:
-        if files.is_file() and zipfile.is_zipfile(files):
-            _import_arrays(files, out)
-            return "by_user_npz"
-        found = _benchmark_of(files)
-        with new_folder(out) as folder:
-            found.write(source_at(files, found.files), folder, advance)
-        return found.name
+    if path.is_file() and zipfile.is_zipfile(path):
+        _import_arrays(path, out)
+        return "by_user_npz"
+    found = _benchmark_of(path)
+    with new_folder(out) as folder:
+        found.write(source_at(path, found.files), folder, advance)
+    return found.name
 
 
 def _import_arrays(path: Path, out: Path) -> None:
@@ -116,21 +106,21 @@ def _benchmark_of(path: Path) -> Benchmark:
             return one
     raise DataError(
         f"{path} holds no files that can be imported: an .npz file, or TFF's, LEAF's or the hub's files of "
-        f"{', '.join(one.name for one in BENCHMARKS)}. Tables and pictures of your own are read where they lie."
+        f"{', '.join(one.name for one in BENCHMARKS)}. Unpack a compressed file first. Tables and pictures "
+        "of your own are read where they are."
     )
 
 
-def download(files: Files) -> Source:
-    """Return the train split of the hub's data set, downloaded, or raise `DataError`."""
-    library = need("datasets", f"Downloading {files.hub}")
+def download(name: str) -> Path:
+    """Download the files of the data set `name` from the hub and return their folder, or raise `DataError`."""
+    library = need("huggingface_hub", f"Downloading {name}")
     try:
-        table = library.load_dataset(files.hub, split="train")
+        return Path(library.snapshot_download(name, repo_type="dataset"))
     except Exception as error:  # the hub's client raises errors of many libraries
         raise DataError(
-            f"{files.hub} could not be downloaded ({type(error).__name__}: {error}); on a machine without the "
+            f"{name} could not be downloaded ({type(error).__name__}: {error}); on a machine without the "
             "network put its files (*.parquet or *.csv, as the hub holds them) into a folder and name that."
         ) from error
-    return downloaded(table, files)
 
 
 @contextmanager
@@ -148,46 +138,6 @@ def new_folder(out: Path) -> Iterator[Path]:
         raise DataError(
             f"{out} cannot be written ({error.strerror or error}); name a folder in one that can be, and has room."
         ) from error
-
-
-@contextmanager
-def unpacked(path: Path, room: Path) -> Iterator[Path]:
-    """Give the block the files that `path` packs (.gz, .bz2, .xz, .lzma, also of a tar archive), or `path` as it is.
-
-    They are in a temporary folder in `room`. An archive of one folder is that folder.
-    """
-    suffix = path.suffix.lower()
-    if not path.is_file() or suffix not in (*PACKED, *_TARS):
-        yield path
-        return
-    with TemporaryDirectory(prefix="unpacked.", dir=room) as temporary:
-        target = Path(temporary, path.stem)
-        with reading(path, f"a {suffix} file", also=(tarfile.TarError,)):
-            if suffix in _TARS or target.suffix.lower() == ".tar":
-                with tarfile.open(path) as archive:
-                    archive.extractall(target, filter=_plain)
-                entries = list(target.iterdir())
-                target = entries[0] if len(entries) == 1 else target
-            else:
-                with importlib.import_module(PACKED[suffix]).open(path) as packed, target.open("wb") as file:
-                    shutil.copyfileobj(packed, file)
-        yield target
-
-
-def _plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """Leave out what macOS adds to each file, and refuse what would be outside of the folder."""
-    return None if Path(member.name).name.startswith("._") else tarfile.data_filter(member, folder)
-
-
-def downloaded(table: Any, files: Files) -> Source:
-    """Return a data set of Hugging Face's library as a source. Pictures are left encoded."""
-    library = need("datasets", "Reading a download")
-    held = table.select_columns(list(files.hub_columns)).with_format(None)
-    for name, kind in held.features.items():
-        if isinstance(kind, library.Image):
-            held = held.cast_column(name, library.Image(decode=False))
-    rows = (Raw(row[files.hub_columns[0]], files.hub, row) for row in held)
-    return Source("hub", files.hub, [], ["all"], lambda split: rows)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from experiments.pages.wording import text_of, words_of
 from experiments.run_files.model_files import load_model, recorded_seed, with_given
 from experiments.run_files.reader import read_config
 from experiments.settings.data import DatasetSettings, ModelSettings, load_dataset, print_notes
+from experiments.settings.experiment import shape_of
 from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_code
 from experiments.settings.values import PRINTED, Output
-from fedmf.checks import check_at_least
 from fedmf.setting import REQUIRED, setting
 
 
@@ -33,7 +33,7 @@ class EvaluateSettings:
     """Keys of the command."""
 
     directory: str = setting(REQUIRED, "folder of the run whose model is scored")
-    batch_size: int = setting(256, "examples that are scored at once")
+    batch_size: int = setting(256, "examples that are scored at once", at_least=1)
     metrics: tuple[str, ...] | None = setting(
         None,
         "metrics besides accuracy and loss, such as [f1,MODULE:FUNCTION]; null: those that the run recorded",
@@ -61,7 +61,6 @@ def evaluate(settings: EvaluateSettings) -> None:
 
     Raises `SettingError` before anything is imported for code that only the directory names, without `trust_code`.
     """
-    check_at_least("batch_size", settings.batch_size, 1)
     directory = Path(settings.directory)
     own = read_config(directory)
     entries = list(
@@ -79,7 +78,7 @@ def evaluate(settings: EvaluateSettings) -> None:
         )
     dataset = load_dataset(chosen["dataset"], chosen["model"]["name"])
     print_notes(dataset)
-    model = load_model(directory, chosen["model"], dataset, recorded_seed(own))
+    model = load_model(directory, chosen["model"], shape_of(dataset), recorded_seed(own))
     metrics = find_metrics(entries, classes=dataset.classes)
     result = score(
         model,

@@ -12,17 +12,16 @@ the directory.
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from experiments.cli import command, output
-from experiments.run_files.directory import MODEL
+from experiments.run_files.directory import MODEL, finite
 from experiments.run_files.model_files import (
     SUFFIXES,
-    Shape,
     as_onnx,
     as_safetensors,
     as_torch,
     beside,
-    going_along,
     load_model,
     need_format,
     read_arrays,
@@ -36,6 +35,7 @@ from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_code
 from experiments.settings.values import PRINTED, Output
 from fedmf.setting import REQUIRED, setting
+from fedmf.version import __version__
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,8 @@ class ExportSettings:
     """Keys of the command."""
 
     directory: str = setting(REQUIRED, "folder of a finished run")
-    format: str = setting(
-        "torch",
-        "a state dict, the same with the statement as metadata, or the computation too",
-        tuple(SUFFIXES),
+    format: Literal["torch", "safetensors", "onnx"] = setting(
+        "torch", "a state dict, the same with the statement as metadata, or the computation too"
     )
     to: str | None = setting(
         None,
@@ -75,10 +73,15 @@ def export(settings: ExportSettings) -> None:
     run = read_run(directory)
     file = directory / f"model{SUFFIXES[settings.format]}" if settings.to is None else Path(settings.to)
     refuse_taken_place(file, settings.format)
-    held, seed = run.summary["shape"], recorded_seed(run.config)
-    shape = Shape(tuple(held["input_shape"]), held["classes"], held["task"])
+    seed, shape = recorded_seed(run.config), run.shape
     build = with_given(run.config["model"], settings.model)
-    along = going_along(run.privacy, {**build, **shape._asdict(), "start": None, "seed": seed})
+    paragraph, made = run.privacy["paragraph"], {**build, **shape, "start": None, "seed": seed}
+    along = {
+        "statement": paragraph,
+        "privacy": json.dumps(finite(run.privacy)),
+        "model": json.dumps(made),
+        "version": __version__,
+    }
     if settings.format == "onnx":
         if not settings.trust_code:
             refuse_code(directory, {"model": build}, given=[settings.model.name], consent="trust_code=true")
@@ -86,13 +89,13 @@ def export(settings: ExportSettings) -> None:
     elif settings.format == "safetensors":
         files = {file: as_safetensors(read_arrays(directory / MODEL), along)}
     else:
-        about = {**along, "privacy": run.privacy, "model": json.loads(along["model"])}
+        about = {**along, "privacy": run.privacy, "model": made}
         statement = json.dumps(about, indent=2).encode() + b"\n"
         files = {beside(file): statement, file: as_torch(read_arrays(directory / MODEL))}
     for path, data in files.items():
         with path.open("xb") as opened:
             opened.write(data)
-    document = {"files": [str(path) for path in reversed(files)], "statement": run.privacy["paragraph"]}
+    document = {"files": [str(path) for path in reversed(files)], "statement": paragraph}
     if settings.output == "text":
         messages.info(f"with the privacy statement of the run: {document['statement']}")
     output.show(settings.output, document, lambda: print(file))

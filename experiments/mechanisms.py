@@ -20,10 +20,10 @@ import numpy as np
 from experiments.cli import command, output
 from experiments.pages.wording import number
 from experiments.run_files.directory import refuse_unmakeable
-from experiments.settings.factorization import WorkloadName, find_family, fit, run_workloads
+from experiments.settings.groups import WorkloadName, find_family, fit, run_workloads
 from experiments.settings.log import messages
 from experiments.settings.values import PRINTED, Output
-from fedmf.checks import check_at_least, counted
+from fedmf.checks import counted
 from fedmf.errors import SettingError
 from fedmf.mechanisms import (
     FAMILIES,
@@ -46,7 +46,9 @@ class MechanismsSettings:
     """Keys of the command; null families are all that suit the size, null buffers each family's choice."""
 
     rounds: int = setting(1024, "T, rounds of an epoch")
-    epochs: int = setting(1, "E, epochs of the run: the noise restarts in each of them, the model continues")
+    epochs: int = setting(
+        1, "E, epochs of the run: the noise restarts in each of them, the model continues", at_least=1
+    )
     workload: WorkloadName = setting(
         "prefix_sum",
         "what families are fitted to: one epoch alone, or each epoch and all later rounds",
@@ -67,7 +69,6 @@ class MechanismsSettings:
     output: Output = setting("text", PRINTED)
 
     def __post_init__(self) -> None:
-        check_at_least("epochs", self.epochs, 1)
         if self.export is not None and self.epochs * self.rounds**2 > MOST_EXPORTED**2:
             raise SettingError(
                 f"rounds is {self.rounds} and epochs {self.epochs}; dense matrices of at most {MOST_EXPORTED} rounds are "

@@ -24,17 +24,16 @@ from typing import Any, NoReturn
 
 from experiments.cli import command, output
 from experiments.pages.wording import bound, holds_for, text_of, words_of
-from experiments.settings.factorization import (
+from experiments.settings.groups import (
     MechanismSettings,
     factorize,
     find_family,
     lowest_rms_error,
 )
-from experiments.settings.keys import keyed
 from experiments.settings.log import messages
 from experiments.settings.recorded import flattened
 from experiments.settings.schema import Settings
-from experiments.settings.values import PRINTED, Output
+from experiments.settings.values import PRINTED, Output, keyed
 from fedmf.accounting import (
     EpochEvent,
     Ledger,
@@ -43,7 +42,6 @@ from fedmf.accounting import (
     privacy_spent,
 )
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
-from fedmf.checks import check_at_least
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.mechanisms import design_run, prefix_sum
 from fedmf.outlook import about_cost, misgivings, noise_of_run
@@ -73,14 +71,14 @@ class PlanSettings:
     )
     momentum: float = setting(0.9, "of the server's optimizer, in [0, 1)")
     clients: int | None = setting(
-        None, "N, clients with training examples; null: whether the cohorts fit is not checked"
+        None, "N, clients with training examples; null: whether the cohorts fit is not checked", at_least=1
     )
-    dimension: int | None = setting(None, "d, model parameters before padding; null: not known")
-    cohort_size: int | None = setting(None, "n, clients of a round; null: not known")
+    dimension: int | None = setting(None, "d, model parameters before padding; null: not known", at_least=1)
+    cohort_size: int | None = setting(None, "n, clients of a round; null: not known", at_least=1)
     rounds_per_epoch: int | None = setting(
-        None, "rounds of an epoch; null: as many disjoint cohorts as there are"
+        None, "rounds of an epoch; null: as many disjoint cohorts as there are", at_least=1
     )
-    epochs: int = setting(1, "times that every client takes part; the noise restarts in each")
+    epochs: int = setting(1, "times that every client takes part; the noise restarts in each", at_least=1)
     keep_probability: float = setting(
         1.0, "gamma, the share of the coordinates that a client sends, in (0, 1]"
     )
@@ -106,20 +104,20 @@ class PlanSettings:
     )
     output: Output = setting("text", PRINTED)
 
-    def __post_init__(self) -> None:
-        for name in ("clients", "dimension", "cohort_size", "rounds_per_epoch", "epochs"):
-            if (value := getattr(self, name)) is not None:
-                check_at_least(name, value, 1)
-
 
 def from_figures(settings: PlanSettings) -> dict[str, Any]:
     """Return the plan that `settings` describe. No data set is read.
 
     Where dimension, cohort and rounds are not known it has the cost alone, without the error in the model.
     """
-    privacy = PrivacyTarget(
-        settings.delta, settings.noise_multiplier, settings.epsilon, settings.adjacency, settings.accountant
-    )
+    with keyed("plan", ()):  # whose keys have no group: null in the place of None alone
+        privacy = PrivacyTarget(
+            settings.delta,
+            settings.noise_multiplier,
+            settings.epsilon,
+            settings.adjacency,
+            settings.accountant,
+        )
     keep, orders = settings.keep_probability, settings.orders or ()
     clients, cohort_size, dimension = settings.clients, settings.cohort_size, settings.dimension
     rounds, problems = settings.rounds_per_epoch, []

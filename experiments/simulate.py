@@ -3,7 +3,7 @@
     python -m experiments.simulate seed=3 compression.keep_probability=0.01
     python -m experiments.simulate -m seed=1,2,3       a sweep
 
-`run.directory=DIR run.resume=true` goes on after a crash, as the run was begun; `run.directory=DIR run.extend=2` adds two
+`run.directory=DIR run.resume=true` continues a run after a crash, with its own settings; `run.directory=DIR run.extend=2` adds two
 epochs to a finished run.
 
 Shows progress on stderr and at the end a table and the privacy statement in short; of a sweep one line a job
@@ -37,9 +37,6 @@ def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
     from experiments.run_files.reader import read_run
     from experiments.session.session import simulate
 
-    if settings.run.log == "json":
-        json_log.install()
-    json_log.name_run(directory.name)
     is_new, run = simulate(settings, directory, name), read_run(directory)
     chosen = settings.run.optimized_metric
     if name and settings.output != "json":

@@ -32,25 +32,20 @@ def pictures(count, rng):
 
 def leaf(folder, images=IMAGES, writers=WRITERS):
     """Write a LEAF femnist: nine tenths of each writer to train, numbers as json writes k / 255."""
-    texts = [json.dumps(value / 255) for value in range(256)]
     rng = np.random.default_rng(0)
     sizes = np.diff(np.linspace(0, images, writers + 1).astype(int))
     for first in range(0, writers, USERS_A_FILE):
         users = range(first, min(writers, first + USERS_A_FILE))
         for split in ("train", "test"):
-            data = []
+            data = {}
             for user in users:
-                tested = sizes[user] // 10
-                count = tested if split == "test" else sizes[user] - tested
-                rows = ", ".join(
-                    "[" + ", ".join(map(texts.__getitem__, row)) + "]"
-                    for row in pictures(count, rng).tolist()
-                )
-                labels = json.dumps(rng.integers(0, 62, count).tolist())
-                data.append(f'"f{user:04d}_00": {{"x": [{rows}], "y": {labels}}}')
+                tested = int(sizes[user]) // 10
+                count = tested if split == "test" else int(sizes[user]) - tested
+                x, y = pictures(count, rng) / 255, rng.integers(0, 62, count)
+                data[f"f{user:04d}_00"] = {"x": x.tolist(), "y": y.tolist()}
             (folder / split).mkdir(parents=True, exist_ok=True)
             file = folder / split / f"all_data_{first // USERS_A_FILE}_niid_0_keep_0_{split}_9.json"
-            file.write_text(f'{{"users": [], "num_samples": [], "user_data": {{{", ".join(data)}}}}}')
+            file.write_text(json.dumps({"users": [], "num_samples": [], "user_data": data}))
 
 
 def npy(folder, rows, users=WRITERS):

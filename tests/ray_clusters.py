@@ -19,9 +19,8 @@ from torch import nn
 from client.data import Dataset
 from client.data.clients import by_user, stored_examples
 from experiments.cli.command import guard
-from runs import composed, simulate
+from runs import ROOT, composed, simulate
 
-ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "RAY_USAGE_STATS_ENABLED": "0"}
 
 

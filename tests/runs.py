@@ -23,6 +23,7 @@ from experiments.simulate import job, run as run_command
 from server import record
 from server.checkpoint import Checkpoint
 
+ROOT = CONF.parent
 # Six rounds in two epochs.
 SMALL = (
     "population.cohort_size=6",
@@ -97,7 +98,7 @@ def command(*arguments, cwd, timeout=300, **options):
         [sys.executable, "-m", "experiments.simulate", *arguments],
         cwd=cwd,
         # No bytecode: what runs with a limit on file sizes would leave it cut off, for everybody after it.
-        env={"PYTHONPATH": str(CONF.parent), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1", **STATE},
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1", **STATE},
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -109,6 +110,11 @@ def command(*arguments, cwd, timeout=300, **options):
 def summary(directory):
     """Return summary.json."""
     return json.loads((directory / "summary.json").read_text())
+
+
+def statement(directory):
+    """Return privacy.json."""
+    return json.loads((directory / "privacy.json").read_text())
 
 
 def metrics(directory):
@@ -139,7 +145,7 @@ def assert_equal(directory, other):
 
 def page_section(page, heading):
     """Return the text of one section of a page below docs/."""
-    return (CONF.parent / "docs" / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return (ROOT / "docs" / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
 class Crash(BaseException):

@@ -1,15 +1,22 @@
-"""The documents: their programs run as written, what they name exists, their links lead somewhere."""
+"""The documents: programs run as written, what they name exists, links lead somewhere, alerts are of metrics that exist."""
 
+import json
+import os
 import pkgutil
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
-from runs import page_section
+from client.data.text import read_words
+from experiments.session.monitoring import GAUGES
+from runs import ROOT, page_section, summary
 
-ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "docs/report/report.tex"
 DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", REPORT])
 FOLDERS = "docs|tests|conf|fedmf|server|client|experiments"
@@ -108,3 +115,97 @@ def test_every_test_and_plot_that_the_report_names_is_there():
     assert not [name for name in named if name not in code]
     folders = [ROOT / "docs" / folder for folder in ("results", "assets")]
     assert all(any((folder / plot).exists() for folder in folders) for plot in plots)
+
+
+RULES, SCRAPE = ROOT / "docs/prometheus/fedmf-alerts.yml", ROOT / "docs/prometheus/prometheus.yml"
+PAGE = (ROOT / "docs/deployment.md").read_text()
+OWN = {f"fedmf_{name}" for name in GAUGES} | {"fedmf_run_info"}
+# Of PromQL, and of Prometheus itself for every target.
+WORDS = {"time", "or", "and", "unless", "up", "job"}
+ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def unknown(expression):
+    """Return the names in an expression that are no metric of ours and no word of PromQL."""
+    return set(re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"]*"', "", expression))) - OWN - WORDS
+
+
+def headings(page):
+    """Return the anchors that a page has, as the website and code hosts make them."""
+    titles = re.findall(r"(?m)^#+ (.+)$", (ROOT / page).read_text())
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_an_alert_is_of_metrics_that_there_are_and_says_what_to_do_and_where_that_is_said_at_length(alert):
+    assert not unknown(alert["expr"])
+    assert "fedmf" in alert["expr"]
+    notes = alert["annotations"]
+    assert set(notes) == {"summary", "action", "runbook"}
+    assert all(notes[key].endswith(".") and len(notes[key]) > 15 for key in ("summary", "action"))
+    assert alert["labels"]["severity"] in ("critical", "warning")
+    page, _, anchor = notes["runbook"].partition("#")
+    assert anchor in headings(page)
+
+
+def test_a_metric_that_there_is_not_would_be_seen():
+    assert unknown('fedmf_gone > 1 and up{job="fedmf"} == 0') == {"fedmf_gone"}
+
+
+def test_each_alert_has_a_row_on_the_page_and_each_row_an_alert():
+    section = PAGE.partition("\n| alert |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"\bFedmf\w+", section)) == sorted(alert["alert"] for alert in ALERTS)
+
+
+def test_what_is_scraped_is_what_the_rules_are_about():
+    scrape = yaml.safe_load(SCRAPE.read_text())
+    (job,) = scrape["scrape_configs"]
+    assert job["job_name"] == "fedmf"
+    assert any('up{job="fedmf"}' in alert["expr"] for alert in ALERTS)
+    assert job["static_configs"] == [{"targets": ["127.0.0.1:9400"]}]
+    assert [path.rpartition("/")[2] for path in scrape["rule_files"]] == [RULES.name]
+    assert "run.metrics_port=9400" in PAGE
+    (line,) = re.findall(r'(?m)^    (\{"time".*\})$', PAGE)  # the example of a line of the log
+    assert list(json.loads(line)) == ["time", "level", "logger", "message", "run"]
+    if promtool := shutil.which("promtool"):
+        subprocess.run([promtool, "check", "rules", str(RULES)], check=True, capture_output=True)
+
+
+TUTORIAL = (ROOT / "docs/tutorial.md").read_text()
+MODELS = page_section("extend.md", "Models") + page_section("extend.md", "Training")
+TRAINED = {"probe": 330, "adapted": 330 + 2 * (64 + 32), "loop": 650}  # parameters of each run of `MODELS`
+
+
+def run_blocks(text: str, folder: Path) -> Path:
+    """Run the programs and commands of a page in `folder`, write its modules there; return the folder of the runs."""
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {
+        "PATH": search,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
+    }
+    for language, block in re.findall(r"```(python|sh)\n(.*?)```", text, re.DOTALL):
+        if language == "python" and block.startswith("# "):
+            (folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
+            continue
+        program = ["bash", "-ec"] if language == "sh" else [sys.executable, "-c"]
+        done = subprocess.run(
+            [*program, block], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
+    return folder / "runs"
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
+    runs = run_blocks(TUTORIAL, tmp_path)
+    pages = [f"{name}/report.html" for name in ("first", "mine", "custom", "fading")]
+    assert all((runs / page).is_file() for page in (*pages, "sweep/compare.html"))
+    assert "one user = one client" in (runs / "mine" / "privacy.json").read_text()
+    assert len(list((runs / "sweep").glob("*/summary.json"))) == 4
+    assert len(read_words(tmp_path / "words.txt", 20_000)[0]) == 10_000
+
+
+@pytest.mark.slow
+def test_the_examples_of_models_run_as_written_and_train_what_they_say(tmp_path: Path) -> None:
+    runs = run_blocks(MODELS, tmp_path)
+    assert {name: summary(runs / name)["parameters"] for name in TRAINED} == TRAINED

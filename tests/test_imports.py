@@ -3,13 +3,11 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from runs import STATE
+from runs import ROOT, STATE
 
-ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "flwr", "grpc", "scipy", "sklearn", "pandas", "matplotlib", "rich", "ray", "dp_accounting")
 NEVER = (
     "scipy.signal",

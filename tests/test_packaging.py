@@ -118,7 +118,6 @@ def test_an_installed_wheel_works_in_a_folder_with_names_like_ours(
     assert len((folder / "runs" / "compare.csv").read_text().splitlines()) == 2  # the seeds are one group
 
 
-ROOT = Path(__file__).resolve().parents[1]
 spec = importlib.util.spec_from_file_location("lock", ROOT / "requirements" / "lock.py")
 lock = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(lock)

@@ -61,14 +61,3 @@ def test_formulas_of_a_docstring_survive_markdown():
     assert to_markdown("Formula:\n\n    A = B * C\n\n    x_t\n\n>>> f(2)\n4") == (
         "Formula:\n\n```text\nA = B * C\n\nx_t\n```\n\n```pycon\n>>> f(2)\n4\n```"
     )
-
-
-def test_modules_and_names_are_found_and_links_of_the_root_rewritten():
-    pages, mechanisms = tool("pages"), ROOT / "fedmf" / "mechanisms"
-    assert {"plan": "api/fedmf/plan.md"} in pages.nav_of(ROOT / "fedmf")["fedmf"]
-    assert ("design", "fedmf.mechanisms.family.design") in pages.public_names(mechanisms)
-    assert "| [`families`](families/index.md) | The families of " in pages.module_page(mechanisms)
-    titles = {"data.md": "Data", "CHANGELOG.md": "Changelog"}
-    text = "[docs/data.md](docs/data.md), [CHANGELOG.md](CHANGELOG.md), [here](docs/data.md#text)"
-    rewritten = "[Data](data.md), [Changelog](CHANGELOG.md), [here](data.md#text)"
-    assert pages.from_root(text, titles) == rewritten

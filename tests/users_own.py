@@ -61,21 +61,10 @@ class Pair(Linear):
         return super().forward(x), x
 
 
-class Detached(Linear):
-    def forward(self, x):
-        return super().forward(x).detach()
-
-
 class AllFrozen(Linear):
     def __init__(self, input_shape, classes):
         super().__init__(input_shape, classes)
         self.requires_grad_(False)
-
-
-class OtherInEvaluation(Linear):
-    def forward(self, x):
-        outputs = super().forward(x)
-        return outputs if self.training else outputs.argmax(1)
 
 
 class Uncopied(Linear):
@@ -124,10 +113,6 @@ def tokens(vocabulary: int = 10, length: int = 4, highest: int = 9) -> Dataset:
     one_each = np.arange(13)
     held, test = ArrayClients(x[8:], y[8:], one_each[:-1], one_each, np.asarray), Examples(x[:8], y[:8])
     return Dataset("tokens", held, test, (length,), vocabulary, "next_token", "ours", "made up", "one row")
-
-
-def too_many_classes() -> Dataset:
-    return replace(tokens(), classes=9)
 
 
 def other_shape() -> Dataset:

@@ -25,7 +25,7 @@ from client.data import Examples
 from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.engines.grid import FaultyWorker, InProcessWorker, LocalGrid, Worker
-from experiments.settings.engine import Faults
+from experiments.settings.groups import Faults
 from fedmf.audit import Stated
 from fedmf.mechanisms import design_run, of_run
 from fedmf.mechanisms.arrays import Float64

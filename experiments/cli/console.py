@@ -98,10 +98,6 @@ def ending_quietly(action: Callable[[], int]) -> NoReturn:
     try:
         try:
             code = action()
-        except SystemExit as end:
-            if isinstance(end.__context__, BrokenPipeError):  # rich makes an exit of it
-                raise BrokenPipeError from end
-            raise
         finally:
             sys.stdout.flush()  # here and not when Python ends, which would print that it cannot
     except BrokenPipeError:

@@ -1,16 +1,21 @@
 """What a finished run did, printed on stdout: a table, three lines on its privacy, and where its page lies."""
 
-from collections.abc import Iterator
 from typing import Any
 
+from client.metrics import ALWAYS
 from experiments.cli import output
-from experiments.pages.wording import bound, holds_for, text_of, times_less
+from experiments.pages.wording import bound, holds_for, text_of, words_of
 from experiments.run_files.directory import PRIVACY, REPORT
 from experiments.run_files.reader import Run
 from experiments.settings.values import Output
 from fedmf.accounting.caveats import LARGEST
-from fedmf.checks import counted
 from fedmf.statement import SECRETS_FROM_SYSTEM
+
+# Keys of summary.json in the table, after the metrics.
+SHOWN = (
+    "test_examples", "rounds", "epochs", "clients", "cohort_size", "parameters", "uplink_bytes_per_client",
+    "compression_ratio", "envelope_bytes_per_client", "wall_seconds",
+)  # fmt: skip
 
 
 def show(form: Output, run: Run) -> None:
@@ -50,20 +55,8 @@ def _claim(privacy: dict[str, Any]) -> str:
     return f"Privacy: {claim}."
 
 
-def rows(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield what a run came to, as names and values."""
-    figures = run.summary
-    yield (
-        "accuracy",
-        f"{text_of('accuracy', figures.get('accuracy'))} on {figures['test_examples']:,} test examples",
-    )
-    for name in ("loss", *run.further_metrics):
-        yield name, text_of(name, figures.get(name))
-    yield "rounds", f"{figures['rounds']:,} in {counted(figures['epochs'])}"
-    yield "clients", f"{figures['clients']:,}, of which {figures['cohort_size']:,} a round"
-    yield "parameters", f"{figures['parameters']:,}"
-    sent = f"{figures['uplink_bytes_per_client']:,.0f} bytes of values a round"
-    envelope = f"in an envelope of {figures['envelope_bytes_per_client']:,}"
-    yield "a client sends", f"{sent}, {times_less(figures['compression_ratio'])} than the model, {envelope}"
-    sessions = len(run.provenance.get("sessions") or [0])
-    yield "wall seconds", f"{figures['wall_seconds']:.1f}{f' in {sessions} sessions' if sessions > 1 else ''}"
+def rows(run: Run) -> list[tuple[str, str]]:
+    """Return what a run came to, as names and values."""
+    metrics = run.further_metrics
+    keys = (*ALWAYS, *metrics, *SHOWN)
+    return [(words_of(key, metrics.get(key, "")), text_of(key, run.summary.get(key))) for key in keys]

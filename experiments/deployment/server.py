@@ -23,12 +23,11 @@ from experiments.run_files.reader import EXTENDED, differences, read_config
 from experiments.session.resume import has_released, recorded_parts, taken_up
 from experiments.session.session import Session
 from experiments.settings.data import print_notes
-from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build
-from experiments.settings.keys import keyed
+from experiments.settings.groups import DeploymentSettings
 from experiments.settings.nodes import known_nodes
 from experiments.settings.schema import PopulationSettings, Settings
-from experiments.settings.values import plain, text_of
+from experiments.settings.values import keyed, plain, text_of
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.sealing import private_box_key, public_box_key
 from server import copies

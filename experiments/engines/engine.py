@@ -38,8 +38,8 @@ from experiments.engines.processes import (
 )
 from experiments.engines.ray import RayProcess, ray_processes
 from experiments.run_files.provenance import files_digest, own_code
-from experiments.settings.engine import LocalSettings, RaySettings
 from experiments.settings.experiment import Clients, Experiment, build_for_clients
+from experiments.settings.groups import LocalSettings, RaySettings
 from experiments.settings.schema import Settings
 from fedmf import compiling
 from fedmf.errors import FedmfError, SettingError

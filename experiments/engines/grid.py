@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from client.imports import reason
-from experiments.settings.engine import Faults
+from experiments.settings.groups import Faults
 from fedmf.errors import DeviceLostError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire

@@ -22,7 +22,7 @@ import torch
 
 from client.imports import one_line
 from experiments.engines.processes import CannotBegin, MakeApp, begin_process
-from experiments.settings.engine import RaySettings
+from experiments.settings.groups import RaySettings
 from fedmf.errors import SettingError
 
 ROOT = Path(__file__).resolve().parents[2]  # the folder of our packages

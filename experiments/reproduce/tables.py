@@ -20,7 +20,7 @@ from experiments.reproduce.results import (
     plus_minus,
 )
 from experiments.reproduce.study import NO_NOISE, Study, Task
-from experiments.settings.factorization import factorize
+from experiments.settings.groups import factorize
 from fedmf.accounting import calibrate_noise_multiplier
 from fedmf.mechanisms import RunFactorization
 from fedmf.updates.client_plan import resolve_linf_ratio

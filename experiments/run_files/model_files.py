@@ -1,56 +1,39 @@
 """The model of a run directory: read back as a torch module, and written in the formats of other programs."""
 
 import io
-import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client.data import NEXT_TOKEN, Dataset
+from client.data import NEXT_TOKEN
 from client.imports import need, reason
 from client.parameters import as_tensor, set_arrays, stored_shapes
-from experiments.run_files.directory import MODEL, finite
+from experiments.run_files.directory import MODEL
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments
 from experiments.settings.experiment import build_module
 from experiments.settings.recorded import Recorded
-from fedmf.checks import check_choice
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.npz import read_npz
-from fedmf.version import __version__
-
-
-class Shape(NamedTuple):
-    """What a model is built for: the shape of one input, the number of classes, and the task."""
-
-    input_shape: tuple[int, ...]
-    classes: int
-    task: str
 
 
 def load_model(
-    directory: Path, recorded: Mapping[str, Any], dataset: Dataset | Shape, seed: int = 0
+    directory: Path, recorded: Mapping[str, Any], shape: Mapping[str, Any], seed: int = 0
 ) -> nn.Module:
-    """Return the run's model, built for the shape of `dataset`, with the parameters and buffers of model.npz.
+    """Return the run's model, built for `shape`, see `shape_of`, with the parameters and buffers of model.npz.
 
     `recorded` is the group `model` of its config.yaml, `seed` the run's: what a model draws and does not count to its
     state depends on it. The file that the run started from is not read again. Raises `RunDirectoryError` when there is no
     model.npz, `SettingError` when the data set does not fit the model.
     """
-    model = build_module(
-        {**recorded, "start": None},
-        input_shape=dataset.input_shape,
-        classes=dataset.classes,
-        task=dataset.task,
-        seed=seed,
-    )
+    model = build_module({**recorded, "start": None}, **shape, seed=seed)
     expected, file = stored_shapes(model), directory / MODEL
     stored = read_arrays(file, expected)
     if differing := sorted({*expected} ^ {*stored}):
@@ -105,8 +88,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def need_format(name: str) -> None:
-    """Raise `SettingError` for an unknown format, or one whose packages are not installed."""
-    check_choice("format", name, tuple(SUFFIXES))
+    """Raise `SettingError` for a format whose packages are not installed."""
     for package in _PACKAGES.get(name, ()):
         need(package, f"format={name}", extra=name)
 
@@ -125,16 +107,6 @@ def refuse_taken_place(file: Path, name: str) -> None:
         raise RunDirectoryError(f"to is {file}, but {file.parent} is no folder; make it first.")
 
 
-def going_along(privacy: Mapping[str, Any], build: Mapping[str, Any]) -> dict[str, str]:
-    """Return what every format carries next to the numbers."""
-    return {
-        "statement": str(privacy["paragraph"]),
-        "privacy": json.dumps(finite(privacy)),
-        "model": json.dumps(build),
-        "version": __version__,
-    }
-
-
 def as_torch(arrays: Mapping[str, np.ndarray]) -> bytes:
     """Return a state dict as `torch.load(..., weights_only=True)` reads it."""
     buffer = io.BytesIO()
@@ -149,7 +121,7 @@ def as_safetensors(arrays: Mapping[str, np.ndarray], along: Mapping[str, str]) -
     return save(_tensors(arrays), metadata={"format": "pt", **along})
 
 
-def as_onnx(model: nn.Module, shape: Shape, along: Mapping[str, str]) -> bytes:
+def as_onnx(model: nn.Module, shape: Mapping[str, Any], along: Mapping[str, str]) -> bytes:
     """Return the computation of `model` as an ONNX file: input x [n, ...] for any n, output scores.
 
     Raises `SettingError` for a model that torch cannot write as ONNX or ONNX's own evaluator cannot run, and for one that
@@ -158,12 +130,18 @@ def as_onnx(model: nn.Module, shape: Shape, along: Mapping[str, str]) -> bytes:
     import onnx
     from onnx.reference import ReferenceEvaluator
 
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports on packages that are not needed
     generator = torch.Generator().manual_seed(0)
-    x = torch.rand(3, *shape.input_shape, generator=generator)
-    if shape.task == NEXT_TOKEN:
-        x = torch.randint(0, shape.classes, (3, *shape.input_shape), generator=generator)
+    x = torch.rand(3, *shape["input_shape"], generator=generator)
+    if shape["task"] == NEXT_TOKEN:
+        x = torch.randint(0, shape["classes"], x.shape, generator=generator)
     try:
-        with _quiet(), torch.no_grad():
+        with (  # the exporter reports on itself
+            warnings.catch_warnings(action="ignore"),
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+            torch.no_grad(),
+        ):
             program = torch.onnx.export(
                 model,
                 (x,),
@@ -203,16 +181,3 @@ def _first_cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return _COLOURS.sub("", reason(error))[:300]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence torch's exporter, which reports on itself and on packages that are not needed."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)

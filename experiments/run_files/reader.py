@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from client.metrics import further_metrics
 from experiments.run_files.directory import (
@@ -63,6 +63,11 @@ class Run:
     def further_metrics(self) -> dict[str, str]:
         """Names and entries of the recorded metrics besides accuracy and loss."""
         return further_metrics(self.config.get("metrics"))
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What the model was built for, see `shape_of`."""
+        return {**self.summary["shape"], "input_shape": tuple(self.summary["shape"]["input_shape"])}
 
     def score(self, metric: str) -> float:
         """Return the last model's value of `metric`, nan where it was not defined or could not be computed."""
@@ -184,15 +189,10 @@ def without(document: Recorded, left_out: tuple[str, ...]) -> dict[str, Any]:
 
 
 def refuse_other_settings(directory: Path, settings: Settings, besides: Sequence[str] = ()) -> None:
-    """Raise `RunDirectoryError` when `directory` holds a run of other settings, the keys `besides` apart."""
-    if not (directory / CONFIG).is_file():
+    """Raise `RunDirectoryError` when the run in `directory` has other settings, the keys `besides` apart; with both values."""
+    different = differences(bound_config(directory), plain(settings), besides)
+    if not different:
         return
-    if different := differences(bound_config(directory), plain(settings), besides):
-        refuse_differences(directory, different)
-
-
-def refuse_differences(directory: Path, different: Sequence[Difference]) -> NoReturn:
-    """Raise `RunDirectoryError` with each setting that differs, what the run has and what was given."""
     said = "; ".join(
         f"{key.removesuffix('.name')} is {text_of(given)}, and the run has {text_of(has)}"
         for key, has, given in different

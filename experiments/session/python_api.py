@@ -6,7 +6,7 @@ for take turns: Hydra, Flower and torch's default generator know one state a pro
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -19,23 +19,19 @@ from experiments.run_files.model_files import load_model, recorded_seed
 from experiments.run_files.reader import Run, read_config, read_run
 from experiments.session.resume import run_settings
 from experiments.session.session import simulate
-from experiments.settings import log as json_log
-from experiments.settings.data import arguments, load_dataset
-from experiments.settings.experiment import build
 from experiments.settings.jobs import default_directory
-from experiments.settings.recorded import named_code, refuse_code, restored
+from experiments.settings.recorded import named_code, refuse_code
 from experiments.settings.schema import Settings
 from experiments.settings.values import as_overrides, plain
 from fedmf.errors import SettingError
-from fedmf.plan import Plan
 
 
 @dataclass(frozen=True)
 class Result:
     """A finished run; read from `directory`, which can be given to every command.
 
-    `trust_code`: whether loaders and models that config.yaml names by import path may be imported. A run
-    directory of somebody else's can name any code. `given` are import paths that the caller named.
+    `trust_code`: whether a model that config.yaml names by import path may be imported. A run directory of another person
+    can name any code. `given` are import paths that the caller named.
     """
 
     directory: Path
@@ -88,22 +84,13 @@ class Result:
         """The figures of summary.json."""
         return self.run.summary
 
-    @cached_property
-    def plan(self) -> Plan:
-        """The plan of the run, made again from its settings; reads the data set."""
-        self._refuse_code()
-        settings = restored(self.run.config)  # the plan is the same whatever the weights were
-        return build(replace(settings, model=replace(settings.model, start=None))).plan
-
     def model(self) -> nn.Module:
-        """Return a torch module with the trained weights, in evaluation mode; reads the data set for its shape."""
-        self._refuse_code()
-        dataset = load_dataset(arguments(self.run.config["dataset"]), self.run.config["model"]["name"])
-        return load_model(self.directory, self.run.config["model"], dataset, recorded_seed(self.run.config))
-
-    def _refuse_code(self) -> None:
+        """Return a torch module with the trained weights, in evaluation mode."""
         if not self.trust_code:
-            refuse_code(self.directory, self.run.config, given=self.given)
+            refuse_code(self.directory, {"model": self.run.config["model"]}, given=self.given)
+        return load_model(
+            self.directory, self.run.config["model"], self.run.shape, recorded_seed(self.run.config)
+        )
 
 
 _ONE_AT_A_TIME = RLock()
@@ -138,12 +125,12 @@ class Runner:
         accept_copy: bool = False,
         allow_version_change: bool = False,
     ) -> Result:
-        """Go on with the run in `directory` after its last released round, with the settings it recorded.
+        """Continue the run in `directory` after its last released round, with the settings it recorded.
 
         A finished run is returned as it is. `overrides` may be those that can change between the calls of one run, such
         as "engine.workers=4". `trust_code` as in `load`; `accept_copy`: whether `directory` may be a copy
         or an older state of the directory that the run began in; `allow_version_change`: whether other code of fedmf
-        than played the run so far may go on with it. Raises `RunDirectoryError` for a directory that holds no run and
+        than ran it so far may continue it. Raises `RunDirectoryError` for a directory that holds no run and
         for overrides that are not the run's own, and what `simulate` raises.
         """
         return self._again(
@@ -198,9 +185,6 @@ run = Runner()
 
 
 def _simulated(settings: Settings, directory: Path) -> Result:
-    if settings.run.log == "json":
-        json_log.install()
-    json_log.name_run(directory.name)
     simulate(settings, directory.resolve())
     # This process named that code, and no other: config.yaml may have changed since a run began.
     return Result(directory.resolve(), given=frozenset(named_code(plain(settings)).values()))

@@ -25,10 +25,9 @@ from experiments.run_files.directory import (
     RunDirectory,
 )
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
-from experiments.session.monitoring import Log
-from experiments.session.progress import View, standing
-from experiments.settings.experiment import Experiment
-from experiments.settings.factorization import lowest_rms_error
+from experiments.session.monitoring import Log, View, standing
+from experiments.settings.experiment import Experiment, shape_of
+from experiments.settings.groups import lowest_rms_error
 from experiments.settings.log import messages
 from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
@@ -289,11 +288,7 @@ class Recorder:
             "statement": PRIVACY,
             "rounds": state.round,
             "parameters": plan.dimension,
-            "shape": {
-                "input_shape": list(self._experiment.dataset.input_shape),
-                "classes": self._experiment.dataset.classes,
-                "task": self._experiment.dataset.task,
-            },
+            "shape": shape_of(self._experiment.dataset),
             "clients": plan.participation.clients,
             "cohort_size": plan.participation.cohort_size,
             "rounds_per_epoch": plan.participation.rounds_per_epoch,

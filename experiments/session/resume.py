@@ -17,18 +17,16 @@ from experiments.run_files.reader import (
     read_config,
     read_run,
     read_summary,
-    refuse_differences,
     refuse_other_settings,
     with_limits,
     without,
 )
 from experiments.settings.compose import compose, given_values, is_true
 from experiments.settings.experiment import Experiment, run_secret
-from experiments.settings.keys import keyed
 from experiments.settings.log import messages
 from experiments.settings.recorded import flattened, refuse_code, restored, to_yaml
 from experiments.settings.schema import FREE, Settings, of_the_run
-from experiments.settings.values import plain
+from experiments.settings.values import keyed, plain
 from fedmf.checks import rounded_up
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.plan import Plan
@@ -65,9 +63,10 @@ def run_settings(overrides: Sequence[str], consent: str = CONSENT) -> Settings:
         }
         refuse_code(path, document, given=typed, consent=consent)
     settings = compose("config", overrides, Settings, of_the_run(plain(restored(document))))
-    if differing := differences(document, plain(settings), besides=(LIMIT,) if extends else ()):
-        if has_released(path):
-            refuse_differences(path, differing)
+    besides = (LIMIT,) if extends else ()
+    if has_released(path):
+        refuse_other_settings(path, settings, besides)
+    elif differences(document, plain(settings), besides):
         return compose("config", overrides, Settings)
     return settings
 
@@ -80,7 +79,7 @@ def _refuse_nothing_to_resume(path: Path, given: Mapping[str, Any], *, extends: 
         )
     if not without(dict.fromkeys(given), FREE):
         raise RunDirectoryError(
-            f"{path} holds no run to go on with, and no settings are given by which a new one would begin; name the "
+            f"{path} holds no run to continue, and no settings are given by which a new one would begin; name the "
             "directory of a run, or leave out run.resume."
         )
 
@@ -89,8 +88,7 @@ def refuse_lost_config(path: Path) -> None:
     """Raise `RunDirectoryError` for a run that released a round or has finished, and has lost its config.yaml."""
     if not (path / CONFIG).is_file() and (is_finished(path) or has_released(path)):
         raise RunDirectoryError(
-            f"{path} holds a run, but no {CONFIG}, which says by what settings and within what limit it goes on; restore "
-            "that file."
+            f"{path} holds a run, but no {CONFIG}, which has its settings and its limit; restore that file."
         )
 
 

@@ -24,17 +24,17 @@ from experiments.run_files.directory import CHECKPOINT, CONFIG, RunDirectory
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance, own_code
 from experiments.run_files.reader import fixed
 from experiments.session import resume
-from experiments.session.monitoring import Watch, import_logger, open_logger, open_watch
-from experiments.session.progress import FailureCount, View
+from experiments.session.monitoring import FailureCount, View, Watch, import_logger, open_logger, open_watch
 from experiments.session.recorder import Recorder, Scorer
 from experiments.session.resume import recorded_parts, taken_up
+from experiments.settings import log as json_log
 from experiments.settings.data import print_notes
-from experiments.settings.engine import DeploymentSettings
 from experiments.settings.experiment import Experiment, build, run_secret
-from experiments.settings.keys import advising_to_resume, keyed
+from experiments.settings.groups import DeploymentSettings
 from experiments.settings.log import messages
 from experiments.settings.recorded import to_yaml
 from experiments.settings.schema import Settings
+from experiments.settings.values import advising_to_resume, keyed
 from fedmf.accounting import Ledger
 from fedmf.accounting.caveats import CHOOSING
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError, SettingError
@@ -305,6 +305,9 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
     `job` names the job of a sweep. Returns False, with nothing changed, where the run is asked for again with run.resume and has finished before.
     Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
+    if settings.run.log == "json":
+        json_log.install()
+    json_log.name_run(path.name)
     directory = RunDirectory(path)
     if (played := taken_up(recorded_parts(settings, path), directory)) is None:
         return False

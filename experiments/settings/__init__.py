@@ -2,12 +2,11 @@
 
 schema         the settings of a run, one frozen dataclass for each group
 data           the groups dataset and model, one frozen dataclass for each choice
-engine, optimizer, factorization   the groups of these names, and what is made of them
-values         settings as plain values and overrides, and plain values as settings
+groups         the groups engine, optimizer and mechanism, and what is made of them
+values         settings as plain values and overrides, plain values as settings, messages with the keys of the command line
 compose        a command's defaults with overrides, as a frozen object, and what is wrong with them in one sentence
 jobs           the same for the jobs of a sweep, under Hydra's own command line
 reference      all settings of all commands, as --help and the site list them
 recorded       config.yaml of a run directory, written and read back
-keys           the library's messages with the keys of the command line
 experiment     a run's settings as data, model and plan, and the part of them that a client needs
 """

@@ -12,9 +12,8 @@ from typing import Any
 from client.data import DATASETS, Dataset, Public, load
 from client.data.registry import check
 from client.settings import HELD_OUT_USES, LEVELS, PARTITIONERS, TEST_SPLITS
-from experiments.settings.keys import keyed
 from experiments.settings.log import messages
-from experiments.settings.values import Choice, Option, plain
+from experiments.settings.values import Choice, Option, keyed, plain
 from fedmf.errors import SettingError
 from fedmf.setting import REQUIRED, setting
 

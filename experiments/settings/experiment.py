@@ -18,12 +18,9 @@ from client.parameters import check_trainable, digest_tensors, fixed_tensors, fl
 from client.settings import TrainingSettings
 from client.training import Trainer, check_available
 from experiments.settings.data import ModelSettings, arguments, load_dataset
-from experiments.settings.engine import DeploymentSettings
-from experiments.settings.factorization import factorize
-from experiments.settings.keys import keyed, with_key
-from experiments.settings.optimizer import build_optimizer
+from experiments.settings.groups import DeploymentSettings, build_optimizer, factorize
 from experiments.settings.schema import ClippingSettings, PopulationSettings, Settings
-from experiments.settings.values import plain
+from experiments.settings.values import keyed, plain, with_key
 from fedmf.errors import SettingError
 from fedmf.outlook import misgivings
 from fedmf.participation import rounds_that_fit
@@ -42,6 +39,11 @@ LONGEST_EPOCH = 1_000_000
 START_IS_PUBLIC = "The weights in the file that model.start names count as public: whatever they were trained on is not protected."
 
 
+def shape_of(dataset: Dataset) -> dict[str, Any]:
+    """Return what a model is built for: the shape of one input, the number of classes, and the task."""
+    return {"input_shape": dataset.input_shape, "classes": dataset.classes, "task": dataset.task}
+
+
 def build_module(group: Mapping[str, Any], **data: Any) -> nn.Module:
     """Return the model that a group `model` names; `data` are the seed and the shape, classes and task of the data set.
 
@@ -58,13 +60,7 @@ def build_module(group: Mapping[str, Any], **data: Any) -> nn.Module:
 
 def build_model(settings: ModelSettings, dataset: Dataset, seed: int) -> nn.Module:
     """Return the model of a run. Raises `SettingError` for one that cannot be trained here."""
-    model = build_module(
-        plain(settings),
-        input_shape=dataset.input_shape,
-        classes=dataset.classes,
-        task=dataset.task,
-        seed=seed,
-    )
+    model = build_module(plain(settings), **shape_of(dataset), seed=seed)
     with keyed("model", ModelSettings):
         check_trainable(model)
     return model

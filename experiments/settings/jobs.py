@@ -48,7 +48,7 @@ def run_jobs(job: Job, settings_of: Callable[[Sequence[str]], Settings]) -> None
     """Call `job` once with the settings that the command line describes, or for each job of -m.
 
     `settings_of` composes those of a single run; Hydra composes those of a sweep, and answers its own options. The directory is
-    run.directory, else a new one. Raises a `FedmfError` for a mistake of a single run; a sweep goes on with its other jobs
+    run.directory, else a new one. Raises a `FedmfError` for a mistake of a single run; a sweep continues with its other jobs
     and fails at its end, or when its sweeper ends it.
     """
     arguments = at_home(sys.argv[1:])
@@ -68,21 +68,8 @@ def run_jobs(job: Job, settings_of: Callable[[Sequence[str]], Settings]) -> None
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     sys.argv[1:] = arguments  # hydra.main reads them itself
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-    with as_setting_errors(), contextlib.redirect_stderr(_WithoutHydrasLine(sys.stderr)):
+    with as_setting_errors():
         composed(partial(_call, job))()
-
-
-class _WithoutHydrasLine:
-    """Stderr without the line by which Hydra announces the error of a job, which `_call` has printed already."""
-
-    def __init__(self, stderr: Any) -> None:
-        self._stderr = stderr
-
-    def write(self, text: str) -> int:
-        return 0 if text.startswith("Error executing job with overrides: ") else self._stderr.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stderr, name)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ A run directory may come from someone else. What it names by an import path is n
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -100,29 +99,13 @@ def restored(document: Recorded) -> Settings:
     for key, value in flattened(document):
         if "${" in str(value):
             raise SettingError(f"{key} of the recorded settings is {value!r}; a run records values only.")
-    if other := _other_keys(document):
+    try:
+        return make(Settings, document)
+    except SettingError as error:
         raise SettingError(
-            f"{', '.join(other)}: another version of fedmf recorded these settings, and only one of the two has "
-            f"{'this key' if len(other) == 1 else 'these keys'}. Finish the run with that version, which provenance.json names."
-        )
-    return make(Settings, document)
-
-
-def _other_keys(document: Recorded) -> list[str]:
-    """Return the keys that recorded settings have and this version lacks, and the reverse."""
-    hints = get_type_hints(Settings)
-    other = [*(set(document) ^ set(hints))]
-    for name, hint in hints.items():
-        held = document.get(name)
-        if is_group(hint) and isinstance(held, Mapping):
-            if issubclass(hint, Choice):
-                choice = str(held.get("name"))
-                option = hint.options.get("custom" if ":" in choice else choice)
-                if option is None:  # a choice of another version, which `make` names
-                    continue
-                hint = option.settings
-            other += [f"{name}.{key}" for key in set(held) ^ {item.name for item in fields(hint)}]
-    return sorted(other)
+            f"the recorded settings do not fit this version of fedmf: {error} Finish the run with the version that "
+            "provenance.json names."
+        ) from error
 
 
 def named_code(document: Recorded) -> dict[str, str]:

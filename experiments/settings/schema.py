@@ -13,11 +13,16 @@ from typing import Any, Literal, get_type_hints
 from client.metrics import METRICS, check_metrics, check_optimized
 from client.settings import TrainingSettings
 from experiments.settings.data import DatasetSettings, ModelSettings, check_none_held_out
-from experiments.settings.engine import DeploymentSettings, EngineSettings, Faults, LocalSettings
-from experiments.settings.factorization import MechanismSettings, WorkloadName
-from experiments.settings.keys import keyed
-from experiments.settings.optimizer import OptimizerSettings
-from experiments.settings.values import PRINTED, Choice, Output, is_group
+from experiments.settings.groups import (
+    DeploymentSettings,
+    EngineSettings,
+    Faults,
+    LocalSettings,
+    MechanismSettings,
+    OptimizerSettings,
+    WorkloadName,
+)
+from experiments.settings.values import PRINTED, Choice, Output, is_group, keyed
 from fedmf.errors import SettingError
 from fedmf.plan import Compression, PrivacyTarget
 from fedmf.setting import REQUIRED, setting
@@ -97,7 +102,7 @@ class RunSettings:
         None, "folder of the run; null: runs/DATE_TIME, or one below the sweep's", of="call"
     )
     resume: bool = setting(
-        False, "true: go on with the run in directory, by its own recorded settings", of="call"
+        False, "true: continue the run in directory, with its own recorded settings", of="call"
     )
     extend: int | None = setting(
         None,
@@ -206,7 +211,7 @@ class Settings:
         RunSettings(),
         "where the run writes, how its secrets are made, how often it scores and saves",
     )
-    sweep: SweepSettings = setting(SweepSettings(), "how the runs of one call with -m go on", of="call")
+    sweep: SweepSettings = setting(SweepSettings(), "how the runs of one call with -m continue", of="call")
     seed: int = setting(
         0, "public: cohorts, data order, rotation, initial model", at_least=0, at_most=2**63 - 1
     )
@@ -241,7 +246,7 @@ class Settings:
 
     @property
     def resumes(self) -> bool:
-        """Whether the run in the directory, if there is one, is to be gone on with."""
+        """Whether the run in the directory, if there is one, is continued."""
         return self.run.resume or self.sweep.resume
 
 

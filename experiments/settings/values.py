@@ -2,13 +2,16 @@
 
 Settings are frozen dataclasses. Hydra composes plain values; pydantic turns each into the type that its field asks for,
 or explains why it cannot. Each class checks its values in `__post_init__`.
+
+fedmf, server and client name the argument that is wrong ("cohort_size is 0"), because their users have no keys. `keyed`
+replaces it by the key that was typed ("population.cohort_size is 0").
 """
 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -16,8 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_a
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from experiments.settings.keys import keyed
-from fedmf.errors import SettingError
+from fedmf.errors import FedmfError, RunStoppedError, SettingError
 
 T = TypeVar("T")
 GIVEN = "???"
@@ -25,6 +27,8 @@ GIVEN = "???"
 _BARE = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)  # text that needs no quotes in an override
 _WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
 _BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
+HOW_TO_RESUME = "Resume with run.resume=true."
+_IN_YAML = {"True": "true", "False": "false", "None": "null"}
 Output = Literal["text", "json"]
 PRINTED = "what is printed, a table for people or one JSON document"
 RANGES = {"at_least": "ge", "above": "gt", "at_most": "le"}
@@ -179,3 +183,46 @@ def text_of(value: object) -> str:
         return text
     # Between quotes a backslash stands for itself, but before a quote and at the end.
     return "'" + _BEFORE_A_QUOTE.sub(lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text) + "'"
+
+
+@contextmanager
+def keyed(group: str, names: Any) -> Iterator[None]:
+    """Let every `FedmfError` raised inside name keys of `group`, as `with_key` does.
+
+    The error stays the same object. Also a decorator.
+    """
+    try:
+        yield
+    except FedmfError as error:
+        error.args = (with_key(str(error), group, names),)
+        raise
+
+
+def with_key(text: str, group: str, names: Any) -> str:
+    """Return `text` with the arguments `names`, or the fields of this dataclass, as keys of `group`.
+
+    An argument is one at the beginning, where a value is set, and where the remedy names it.
+
+    >>> with_key("copy is None; set accept=True.", "run", ("copy", "accept"))
+    'run.copy is null; set run.accept=true.'
+    >>> with_key("a.csv has no user; set user to a column.", "dataset", ("user",))
+    'a.csv has no user; set dataset.user to a column.'
+    """
+    arguments: Collection[str] = getattr(names, "__dataclass_fields__", names)
+    name = f"(?:{'|'.join(arguments) or '(?!)'})"
+    places = rf"^(?={name} )|(?<= )(?={name}=)|(?<=[Ss]et )(?={name} to )|(?<=; )(?={name} must )"
+    keyed_text = re.sub(places, f"{group}.", text)
+    return re.sub(
+        r"(=| is | to )(True|False|None)\b", lambda found: found[1] + _IN_YAML[found[2]], keyed_text
+    )
+
+
+@contextmanager
+def advising_to_resume() -> Iterator[None]:
+    """Let a `RunStoppedError` raised inside tell how to resume the run. Also a decorator."""
+    try:
+        yield
+    except RunStoppedError as error:
+        if "run.resume" not in str(error):
+            error.args = (f"{error} {HOW_TO_RESUME}",)
+        raise

@@ -1,25 +1,21 @@
 """Users' data: each kind of file makes a run, held-out clients, a bad file is one sentence; `fedmf data import SOURCE OUT`."""
 
-import bz2
-import gzip
-import io
 import json
-import lzma
 import resource
 import stat
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
-import datasets
 import h5py
+import huggingface_hub
 import numpy as np
 import pytest
 
 import big_data
 import small_files
-from client.data import Dataset, Examples, conversion, load
+import users_own
+from client.data import Dataset, conversion, load
 from client.data.clients import CheckedClients, readable
 from client.data.identity import digest_clients
 from experiments.data import import_data, main
@@ -28,7 +24,7 @@ from experiments.run_files.reader import read_config
 from experiments.settings.recorded import restored
 from fedmf.errors import DataError, FedmfError, SettingError
 from fedmf.randomness import SecretKey
-from runs import composed, refused, run, simulate, summary
+from runs import composed, refused, run, simulate, statement, summary
 
 SMALL = (
     "population.cohort_size=2",
@@ -36,11 +32,6 @@ SMALL = (
     "population.epochs=1",
     "privacy.delta=1e-2",
 )
-
-
-def statement(directory: Path) -> dict[str, object]:
-    """Return privacy.json."""
-    return json.loads((directory / "privacy.json").read_text())
 
 
 @pytest.mark.long
@@ -91,7 +82,7 @@ def test_a_broken_file_or_a_bad_test_set_leaves_no_run(tmp_path, capsys):
     for overrides, sentence in (
         (broken, "cannot be read as a sqlite file of TFF"),
         (spoilt, "the test set of dataset femnist"),
-        (table, "has no column 'writer'; set user to one of the 5 columns"),
+        (table, "has no column 'writer'; set dataset.user to one of the 5 columns"),
     ):
         assert sentence in refused(capsys, tmp_path / "run", *SMALL_BAD, *overrides)
         assert not (tmp_path / "run").exists()
@@ -110,7 +101,7 @@ def test_one_users_values_do_not_decide_whether_a_run_happens(tmp_path, capsys):
     assert "holds the label 77; with classes=62 it must be 0 to 61" in said
     for name in ("epsilon", "rounds", "clients", "noise_multiplier"):
         assert summary(good)[name] == summary(bad)[name]
-    assert json.loads((good / "privacy.json").read_text()) == json.loads((bad / "privacy.json").read_text())
+    assert statement(good) == statement(bad)
 
 
 SMALL_HELD = ("population.epochs=2", "population.cohort_size=20", "dataset=synthetic", "dataset.clients=100")
@@ -183,17 +174,10 @@ def test_what_cannot_be_held_out_is_refused_in_one_sentence(tmp_path, given, sai
 
 
 def test_a_held_out_client_that_cannot_be_read_is_not_scored():
-    dataset = load("digits")
-
-    class Some(list):
-        def __getitem__(self, i):
-            if i % 2:
-                raise ValueError("bad")
-            return dataset.clients[i]
-
-    assert len(readable(Some(range(5)), "mine")) == 3
+    clients = users_own.people(clients=6, unreadable=True).clients
+    assert len(readable(clients, "mine")) == 5
     with pytest.raises(DataError, match="No held-out client of dataset mine can be read"):
-        readable([Examples(np.zeros(0), np.zeros(0))][:0], "mine")
+        readable(clients[:0], "mine")
 
 
 def test_the_command_writes_the_folder_says_how_it_is_used_and_writes_nothing_over(
@@ -214,14 +198,6 @@ def test_the_command_writes_the_folder_says_how_it_is_used_and_writes_nothing_ov
 def imported(source: object, out: Path) -> Path:
     import_data(str(source), out, lambda count: None)
     return out
-
-
-PACKERS = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-    "lzma": lambda data: lzma.compress(data, format=lzma.FORMAT_ALONE),  # what TFF distributes
-}
 
 
 IMPORTED = sorted(
@@ -264,27 +240,16 @@ def test_an_imported_folder_holds_what_its_files_hold(
 def test_a_download_is_imported_by_its_natural_users_and_pictures_are_left_to_our_decoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plays = {"character_id": ["A"] * 6 + ["B"] * 6, "x": [small_files.LINE] * 12, "y": list("abcdefabcdef")}
     postscript = {"bytes": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n%%EOF\n", "path": None}
-    pictures = {"image": [postscript, small_files.png()], "writer_id": ["a", "b"], "character": [1, 2]}
-    kinds = {
-        "image": datasets.Image(),
-        "writer_id": datasets.Value("string"),
-        "character": datasets.Value("int8"),
-    }
-    held = {
-        "flwrlabs/shakespeare": datasets.Dataset.from_dict(plays),
-        "flwrlabs/femnist": datasets.Dataset.from_dict(pictures, features=datasets.Features(kinds)),
-    }
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, split: held.pop(name))
-    assert import_data("flwrlabs/shakespeare", tmp_path / "out", print) == "shakespeare"
-    dataset = load("shakespeare", path=str(tmp_path / "out"))
-    assert [len(client) for client in dataset.clients] == [5, 5]
+    pictures = [postscript, *[small_files.png()] * (len(small_files.USERS) * small_files.ROWS - 1)]
+    held = {"flwrlabs/femnist": small_files.parquet(tmp_path / "hub" / "data", image=pictures).parent}
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, repo_type: str(held.pop(name)))
+    assert import_data("flwrlabs/femnist", tmp_path / "out", lambda count: None) == "femnist"
+    y, x = (np.load(tmp_path / "out" / "all" / f"{name}.npy") for name in "yx")
+    assert sorted({*y.tolist()}) == [-1, 3]
+    np.testing.assert_array_equal(x[y == 3], 7)
     with pytest.raises(DataError, match=r"could not be downloaded \(KeyError.*put its files .*name that"):
-        imported("flwrlabs/shakespeare", tmp_path / "other")
-    out = imported("flwrlabs/femnist", tmp_path / "femnist")
-    assert np.load(out / "all" / "y.npy").tolist() == [-1, 2]
-    np.testing.assert_array_equal(np.load(out / "all" / "x.npy")[1], 7)
+        imported("flwrlabs/femnist", tmp_path / "other")
 
 
 def test_files_too_big_to_be_converted_at_every_start_say_the_command(
@@ -303,43 +268,6 @@ def test_files_too_big_to_be_converted_at_every_start_say_the_command(
     imported(tmp_path / "h5", tmp_path / "letters")
     with pytest.raises(DataError, match="holds no split digits_train"):
         load("femnist", path=str(tmp_path / "letters"), only_digits=True)
-
-
-@pytest.mark.parametrize("kind", PACKERS)
-def test_a_packed_file_is_imported_and_nothing_of_it_is_left(tmp_path: Path, kind: str) -> None:
-    given = small_files.settings("shakespeare_sqlite", tmp_path)
-    (folder := tmp_path / "packed").mkdir()
-    packed = folder / f"plays.sqlite.{kind}"
-    packed.write_bytes(PACKERS[kind](Path(given["path"]).read_bytes()))
-    assert_same(load("shakespeare", path=str(imported(packed, folder / "out"))), load(**given))
-    whole = packed.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"something else"):
-        packed.write_bytes(damaged)
-        with pytest.raises(DataError, match=rf"plays\.sqlite\.{kind} cannot be read as a \.{kind} file"):
-            imported(packed, folder / "again")
-    assert sorted(path.name for path in folder.iterdir()) == ["out", packed.name]
-
-
-@pytest.mark.parametrize("name", ["a.tgz", "a.tbz2", "a.txz", "a.tar.gz", "a.tar.bz2"])
-def test_an_archive_is_imported_without_what_macos_added(tmp_path: Path, name: str) -> None:
-    leaf = small_files.leaf(tmp_path / "top", "femnist")
-    (leaf / "train" / "._all_data.json").write_text("no JSON")
-    mode = {"gz": "gz", "z2": "bz2", "xz": "xz"}[name[-2:]]
-    with tarfile.open(tmp_path / name, f"w:{mode}") as archive:
-        archive.add(leaf, "top")
-    (leaf / "train" / "._all_data.json").unlink()
-    out = imported(tmp_path / name, tmp_path / "out")
-    assert_same(load("femnist", path=str(out)), load("femnist", path=str(leaf)))
-
-
-def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as archive:
-        member = tarfile.TarInfo("../outside")
-        member.size = 1
-        archive.addfile(member, io.BytesIO(b"1"))
-    with pytest.raises(DataError):
-        imported(tmp_path / "evil.tar.gz", tmp_path / "out")
-    assert not list(tmp_path.rglob("outside"))
 
 
 def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tmp_path: Path) -> None:

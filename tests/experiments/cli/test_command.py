@@ -1,5 +1,7 @@
 """The command line: what a mistake is answered with, exit codes, broken pipes, sweeps, and what is printed of a finished run."""
 
+import json
+import math
 import os
 import re
 import shlex
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+import yaml
 from rich.console import Console
 
 import experiments
@@ -151,9 +154,19 @@ def finished(directory, *overrides):
     return read_run(runs.run(directory, *SMALL, *overrides))
 
 
+SPENT, SAID = 5.7164028, "5.717"
+DELTA, SAID_DELTA = 0.00015634, "0.0001564"
+BOTH = {SAID, SAID_DELTA}
+
+# The target of a calibration that this accountant meets from below: the run spends no less than 5.7164.
+TARGET = "privacy.epsilon=5.71640279"
+
+
 @pytest.fixture(scope="module")
 def private(tmp_path_factory):
-    return finished(tmp_path_factory.mktemp("private") / "r", "privacy.delta=0.001", "metrics=[f1]")
+    """A run that cost SPENT."""
+    directory = tmp_path_factory.mktemp("private") / "r"
+    return finished(directory, TARGET, f"privacy.delta={DELTA}", "metrics=[f1]")
 
 
 @pytest.mark.long
@@ -163,9 +176,8 @@ def test_the_end_of_a_run_is_a_table_for_people_and_the_statement_in_three_lines
     monkeypatch.setattr("experiments.cli.output.console", lambda: Console(width=80))  # a terminal's width
     show("text", private)
     said, figures = capsys.readouterr().out, private.summary
-    assert f"{100 * figures['accuracy']:.1f} % on {figures['test_examples']:,} test examples" in said
+    assert f"{100 * figures['accuracy']:.1f} %" in said
     assert f"{figures['f1']:.4g}" in said
-    assert "40, of which 10 a round" in said
     assert "Renyi" not in said  # the long paragraph is in its file and on the page
     assert tuple(said.rstrip().splitlines()[-3:]) == statement_lines(private)
 
@@ -194,28 +206,13 @@ def test_what_limits_the_claim_is_said_in_its_line_and_each_warning_in_its_own(
     assert warned is None or len(warnings) == warned
 
 
-SPENT, SAID = 5.7164028, "5.717"
-DELTA, SAID_DELTA = 0.00015634, "0.0001564"
-BOTH = {SAID, SAID_DELTA}
-
-# The target of a calibration that this accountant meets from below: the run spends no less than 5.7164.
-TARGET = "privacy.epsilon=5.71640279"
-
-
 def said_in(text):
     """Return what a text says that begins as the epsilon and delta of the run do."""
     return set(re.findall(r"5\.71\d*|0\.000156\d*", text))
 
 
-@pytest.fixture(scope="module")
-def spent(tmp_path_factory):
-    """A run that cost SPENT, with a real statement."""
-    directory = tmp_path_factory.mktemp("epsilon") / "r"
-    return runs.run(directory, *SMALL, TARGET, f"privacy.delta={DELTA}")
-
-
-def test_statement_page_and_terminal_say_the_same_rounded_up(spent, capsys):
-    run = read_run(spent)
+def test_statement_page_and_terminal_say_the_same_rounded_up(private, capsys):
+    run = private
     assert 5.7164 < run.privacy["epsilon"] <= SPENT
     assert said_in(run.privacy["paragraph"]) == BOTH
     page = run_page(run)
@@ -227,3 +224,70 @@ def test_statement_page_and_terminal_say_the_same_rounded_up(spent, capsys):
     capsys.readouterr()
     show("text", run)
     assert said_in(capsys.readouterr().out) == BOTH
+
+
+TRIAL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
+         "population.epochs=1", "population.rounds_per_epoch=2", "output=json")  # fmt: skip
+SWEEP = ("-m", "hydra/sweeper=optuna", "hydra.sweep.dir=sweep")
+SEEDED = (*SWEEP, "hydra.sweeper.sampler.seed=1")
+
+PICKY = """
+def picky(outputs, targets) -> float:
+    return float("nan") if outputs.abs().max() > 30 else 1 + float((outputs.argmax(-1) == targets).float().mean())
+"""
+
+
+def summaries(directory):
+    """Return {job: summary} of a sweep's finished jobs."""
+    return {int(file.parent.name): json.loads(file.read_text()) for file in directory.glob("*/summary.json")}
+
+
+def results(directory):
+    """Return what the sweeper wrote."""
+    return yaml.safe_load((directory / "optimization_results.yaml").read_text())
+
+
+@pytest.mark.slow
+def test_the_best_value_of_a_sweep_is_that_of_a_run_and_resuming_it_trains_nothing_again(tmp_path):
+    arguments = (*SEEDED, *TRIAL, "hydra.sweeper.n_trials=3", "hydra.sweeper.direction=maximize", "metrics=[f1]",
+                 "run.optimized_metric=f1", "optimizer.learning_rate=tag(log,interval(0.01,3))")  # fmt: skip
+    first = runs.command(*arguments, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert first.stderr.count("Choosing settings by the f1 of runs like this one is not covered") == 3
+    documents = first.stdout.replace("}\n{", "}\x00{").split("\x00")  # output=json prints one for each trial
+    assert ["f1" in json.loads(text) for text in documents] == [True] * 3
+    done, chosen = summaries(tmp_path / "sweep"), results(tmp_path / "sweep")
+    best = max(done, key=lambda job: done[job]["f1"])
+    assert chosen["best_value"] == done[best]["f1"]
+    config = yaml.safe_load((tmp_path / "sweep" / str(best) / "config.yaml").read_text())
+    assert chosen["best_params"] == {"optimizer.learning_rate": config["optimizer"]["learning_rate"]}
+    (tmp_path / "sweep" / "optimization_results.yaml").unlink()
+    again = runs.command(*arguments, "sweep.resume=true", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count("nothing was changed") == 3
+    assert (summaries(tmp_path / "sweep"), results(tmp_path / "sweep")) == (done, chosen)
+
+
+@pytest.mark.slow
+def test_a_run_that_diverges_or_has_no_value_is_a_failed_trial_that_is_not_chosen(tmp_path):
+    (tmp_path / "own.py").write_text(PICKY)
+    rates = "optimizer.learning_rate=choice(0.1,1000.0,1e38)"
+    arguments = (*SWEEP, *TRIAL, "hydra/sweeper/sampler=random", "hydra.sweeper.n_trials=4", "hydra.sweeper.sampler.seed=9",
+                 "hydra.sweeper.direction=maximize", "metrics=[own:picky]", "run.optimized_metric=picky", rates)  # fmt: skip
+    going_on = runs.command(*arguments, "hydra.sweeper.max_failure_rate=1", cwd=tmp_path)
+    assert going_on.returncode == 0, going_on.stderr
+    assert going_on.stderr.count("Failed experiment: ") == 3  # of 1000, 1e38, 0.1, 1e38
+    assert "training diverged" in going_on.stderr
+    assert "run.optimized_metric is picky, which the run in" in going_on.stderr
+    chosen = results(tmp_path / "sweep")
+    assert chosen["best_params"] == {"optimizer.learning_rate": 0.1}
+    assert math.isfinite(chosen["best_value"])
+
+
+@pytest.mark.slow
+def test_a_sweep_that_could_learn_nothing_ends_before_its_first_run(tmp_path):
+    rate = "optimizer.learning_rate=interval(0.1,1)"
+    refused = runs.command(*SEEDED, *TRIAL, rate, "run.optimized_metric=accuracy", cwd=tmp_path)
+    assert refused.returncode == 2, refused.stderr
+    assert "is minimize; it must be maximize for accuracy" in refused.stderr.splitlines()[-1]
+    assert not summaries(tmp_path / "sweep")

@@ -13,10 +13,9 @@ import pytest
 
 from experiments.cli import console
 from experiments.cli.command import guard
-from experiments.cli.console import PACKAGE, USAGE
-from runs import metrics, run
+from experiments.cli.console import USAGE
+from runs import ROOT, metrics, run
 
-ROOT = PACKAGE.parent
 ENTRY = """
 from experiments.cli.console import main
 if __name__ == "__main__":

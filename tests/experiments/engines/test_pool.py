@@ -18,7 +18,7 @@ from experiments.engines.grid import (
     set_identity,
 )
 from experiments.engines.processes import CannotBegin, Pool
-from experiments.settings.engine import Faults
+from experiments.settings.groups import Faults
 from fedmf.errors import RunStoppedError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire

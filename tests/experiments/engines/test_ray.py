@@ -14,8 +14,8 @@ from experiments.cli.command import guard
 from experiments.engines import engine
 from experiments.engines.engine import check_same, said_of, sample_of, source_digest
 from experiments.engines.ray import import_ray
-from experiments.settings.engine import RaySettings
 from experiments.settings.experiment import build
+from experiments.settings.groups import RaySettings
 from fedmf import compiling
 from fedmf.errors import SettingError
 from ray_clusters import cluster, free_port, in_a_process, write_data

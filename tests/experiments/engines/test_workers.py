@@ -7,7 +7,6 @@ import sys
 import time
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,12 +25,11 @@ from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
 from fedmf.updates.wire import TAG_BYTES
 from poison import app_of, lose_device, pool_of
-from runs import STATE, composed
+from runs import ROOT, STATE, composed
 from tasks import joint, untagged, values_in
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("special", *"abcdefgh")
 # In a folder whose own packages have the names of ours; what is printed says what went wrong.
 PROGRAM = """

@@ -189,7 +189,7 @@ def test_every_output_says_for_whom_epsilon_holds_and_what_is_not_private(tmp_pa
     for said in (html, printed):
         assert "at delta = 0.0001, for one person = one client, under zero-out adjacency" in said
         assert "1 of 2 runs are NOT private" in said
-        assert "all runs: 2 runs of 1 seeds. Runs of one seed differ in their noise alone" in said
+        assert "all runs: 2 runs of 1 seed. Runs of one seed differ in their noise alone" in said
     assert 'data-label="epsilon spent">8</td>' in html  # of a group the largest, rounded up
 
 
@@ -200,7 +200,7 @@ COMMANDS = {
     "mechanisms": (mechanisms, MechanismsSettings, ["rounds=4", "families=[optimal]", "export={place}"]),
 }
 # Written in folders that this process has made for itself alone.
-PRIVATE = {"client/data/conversion.py", "experiments/data.py"}
+PRIVATE = {"client/data/conversion.py"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -7,8 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from experiments import run as door
 from experiments.run_files.reader import read_config
+from experiments.settings.experiment import build
+from experiments.settings.recorded import restored
 from fedmf.accounting import EpochEvent, privacy_spent
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
@@ -26,6 +27,7 @@ from runs import (
     model,
     refused,
     run,
+    statement,
     summary,
 )
 from server.checkpoint import Checkpoint
@@ -58,10 +60,6 @@ def broken(tmp_path_factory):
 
 def copied(directory, folder):
     return shutil.copytree(directory, folder / "r")
-
-
-def statement(directory):
-    return json.loads((directory / "privacy.json").read_text())
 
 
 def parts(directory):
@@ -188,7 +186,7 @@ def test_a_run_that_its_budget_ended_is_extended_from_there_and_again(tmp_path, 
         assert spent["epochs"] == sum(held)
         assert spent["epsilon"] <= float(lines.split(" -> ")[1].split()[0]) <= spent["epsilon"] * 1.01
         assert "a copy of this run that is extended too" in lines
-    assert door.load(directory).plan.participation.progress(6) == 0
+    assert build(restored(read_config(directory))).plan.participation.progress(6) == 0
 
 
 def test_two_copies_that_are_extended_share_no_noise_and_one_cut_off_does_not_continue_in_a_copy(

@@ -1,6 +1,5 @@
 """Whole runs of the baselines, with each server optimizer and of a billion clients: cut short they continue bit for bit."""
 
-import json
 import resource
 import sqlite3
 import sys
@@ -13,7 +12,7 @@ from experiments.cli.command import guard
 from experiments.settings.experiment import build
 from fedmf.accounting import privacy_spent
 from plans import linf_event
-from runs import SMALL, assert_equal, behind_round, composed, cut, metrics, refused, run, summary
+from runs import SMALL, assert_equal, behind_round, composed, cut, metrics, refused, run, statement, summary
 from server import record
 from server.checkpoint import Checkpoint
 from server.cohort import cohort_indices
@@ -99,7 +98,7 @@ L2 = ("+experiment=l2_csgm", *SMALL_BASELINE, "population.epochs=5")
 def test_the_baseline_states_the_epsilon_of_all_its_coordinates_at_the_bound_and_continues(tmp_path) -> None:
     """650 parameters are rotated in 1024 coordinates; noise is independent, so that sigma / bound says it all."""
     straight = run(tmp_path / "straight", *LINF)
-    said = json.loads((straight / "privacy.json").read_text())
+    said = statement(straight)
     event = linf_event(
         noise_over_linf=said["sigma"] / said["linf_norm"], keep_probability=0.1, coordinates=1024
     )
@@ -114,7 +113,7 @@ def test_the_baseline_states_the_epsilon_of_all_its_coordinates_at_the_bound_and
 
 def test_a_run_without_epochs_draws_each_cohort_from_all_clients_and_pays_for_each_round(tmp_path) -> None:
     whole = run(tmp_path / "whole", *L2)
-    said = json.loads((whole / "privacy.json").read_text())
+    said = statement(whole)
     plan = build(composed(f"run.directory={tmp_path / 'x'}", *L2)).plan
     assert (said["rounds_per_epoch"], said["epochs"], said["geometry"]) == (1, 5, "l2")
     assert said["epsilon"] == plan.spent(5).epsilon

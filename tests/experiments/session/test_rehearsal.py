@@ -35,13 +35,10 @@ WRONG = {
     "GradientNotANumber": f"{TURN} gave an update that is not finite",
     "FewOutputs": "returns the shape [4, 5] for inputs of shape [4, 8, 8] in evaluation mode; it must return one tensor of shape [4, 10]",
     "Pair": "the model returns a tuple for inputs of shape [4, 8, 8] in evaluation mode; it must return one tensor",
-    "Detached": f"{TURN} failed: RuntimeError: element 0 of tensors does not require grad",
     "Flat": f"{TURN} left every parameter as it was",
     "Unused": "pool.weight, pool.bias of the model would be sent and noised, but the loss does not",
     "AllFrozen": "no parameter",
-    "OtherInEvaluation": "the model returns the shape [4] ",
     "Uncopied": "RuntimeError: Only Tensors created explicitly",
-    "Single too_many_classes": "the test set of dataset tokens holds the token 9; with classes=9 it must be 0 to 8.",
     "Single other_shape": "The task is next_token, but inputs are int64 [5] and targets [4]",
     "Single nothing_counts": "has no target that the accuracy counts",
 }
@@ -85,7 +82,6 @@ def rehearsed(name, *overrides, trainer=None, **changes):
 
 @pytest.mark.parametrize(("given", "said"), [
     ("Linear client.loss=users_own:of_each", "on 3 test examples failed: RuntimeError: grad can be implicitly created only"),
-    ("Linear client.loss=users_own:infinite", "on 3 test examples gave an update that is not finite"),
     ("Linear client.trainer=users_own:trains_nothing", "left every parameter as it was"),
     ("RaisesOnMany", r"cannot take .* \[4, 8, 8\]: ValueError: too many"),  # as many as in a run
 ])  # fmt: skip
@@ -184,7 +180,7 @@ def test_a_frozen_backbone_is_bit_equal_to_its_file_after_the_run(probed, backbo
 
 def test_only_what_trains_is_counted_sent_and_noised(probed):
     summary = probed.summary
-    assert summary["parameters"] == probed.plan.dimension == HEAD
+    assert summary["parameters"] == HEAD
     assert summary["uplink_bytes_per_client"] == pytest.approx(0.1 * 256 * 4)
     assert probed.metrics[0]["downlink_bytes"] == 10 * (4 * HEAD + ENVELOPE_BYTES)
     assert "file that model.start names count as public" in probed.statement

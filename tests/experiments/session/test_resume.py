@@ -275,7 +275,7 @@ def test_what_was_typed_is_blamed_and_not_what_the_run_recorded(broken, call):
 
 def test_a_directory_without_a_run_is_refused_unless_a_new_one_is_described(tmp_path):
     for beside in ([], ["output=json"], ["engine.workers=1", "logger=none"], ["engine=ray"]):
-        with pytest.raises(RunDirectoryError, match="nosuch holds no run to go on with"):
+        with pytest.raises(RunDirectoryError, match="nosuch holds no run to continue"):
             asked(tmp_path / "nosuch", *beside)
     with pytest.raises(RunDirectoryError, match=r"nosuch holds no run that run\.extend"):
         run_settings([f"run.directory={tmp_path / 'nosuch'}", "run.extend=1", "seed=0"])
