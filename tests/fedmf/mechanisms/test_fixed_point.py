@@ -123,21 +123,24 @@ def steps_over_a_run(rounds, epochs, beta, schedule):
     return steps
 
 
-SHORT = ((1, 4), (2, 16), (8, 4), (64, 1), (64, 4))
-MIDDLE = ((8, 16), (64, 16), (512, 1), (512, 4), (512, 16))
-LONG = ((2048, 4), (8192, 4))
+RUNS = [(beta, schedule) for beta in (0.0, 0.5, 0.9, 0.99) for schedule in SCHEDULES]
+LONG_RUNS = [(beta, schedule) for beta in (0.0, 0.9) for schedule in ("constant", "decay")]
+SIZES = {  # rounds and epochs, by the most steps that are allowed
+    60: ((1, 4), (2, 16), (8, 4), (64, 1), (64, 4)),
+    200: ((8, 16), (64, 16), (512, 1), (512, 4), (512, 16)),
+    100: ((2048, 4), (8192, 4)),
+}
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9, 0.99])
 @pytest.mark.parametrize(
-    ("sizes", "most"),
-    [(SHORT, 60), pytest.param(MIDDLE, 200, marks=pytest.mark.slow), pytest.param(LONG, 100, marks=pytest.mark.slow)],
-    ids=["short", "middle", "long"],
-)  # fmt: skip
-def test_solver_converges_in_few_steps(sizes, most, beta, schedule):
+    ("most", "beta", "schedule"),
+    [
+        *((60, *run) for run in RUNS),
+        *(pytest.param(200, *run, marks=pytest.mark.slow) for run in RUNS),
+        *(pytest.param(100, *run, marks=pytest.mark.slow) for run in LONG_RUNS),
+    ],
+)
+def test_solver_converges_in_few_steps(most, beta, schedule):
     """Observed, as the documents say: there is no proof that the iteration converges, and `most` has no other ground."""
-    if sizes == LONG and (beta not in (0.0, 0.9) or schedule not in ("constant", "decay")):
-        pytest.skip("minutes each")
-    for rounds, epochs in sizes:
+    for rounds, epochs in SIZES[most]:
         assert max(steps_over_a_run(rounds, epochs, beta, schedule)) <= most
