@@ -361,7 +361,7 @@ def drawn_anew():
             return state, again
         before = again[-2][0]
         with self.record._writing() as connection:  # whose primary key would refuse the round
-            for table in ("release", "heard"):
+            for table in ("release", "heard", "blob"):
                 connection.execute(f"DELETE FROM {table} WHERE round > ?", (before.round,))
         secrets = Secrets(before.position(plan)[0], state.secrets.key.derive("anew"), None)
         return replace(before, secrets=secrets_at(plan, secrets, before.round)), again[:-1]
