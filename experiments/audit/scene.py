@@ -191,14 +191,17 @@ def known_sums(scene: Scene, run: int, masks: npt.NDArray[np.bool_] | None) -> F
 
 
 def name_of(client: int) -> str:
-    """Return the name of a client (from 0): 995, 996, 1095, 1096, ...: of two lengths, and both begin and end alike."""
-    return str(995 + 100 * (client // 2) + client % 2)
+    """Return the name of a client (from 0): north:995, south:995, north:1507, south:1507, ...
+
+    Whatever a part of the name would be used for, two clients have it in common: prefix, number, number modulo 512, last letters.
+    """
+    return f"{('north', 'south')[client % 2]}:{995 + 512 * (client // 2)}"
 
 
 def number_of(name: str) -> int:
     """Return the client (from 0) of a name."""
-    hundreds, last = divmod(int(name) - 995, 100)
-    return 2 * hundreds + last
+    hospital, number = name.split(":")
+    return (int(number) - 995) // 256 + (hospital == "south")
 
 
 class Named(SimulatedPopulation):
@@ -211,10 +214,12 @@ class Named(SimulatedPopulation):
 
 
 class KnownTrainer(Trainer):
-    """A trainer whose result is the start plus the vector that stands in the client's first example."""
+    """A trainer whose result is the start plus the vector that stands in the client's first example; some it cannot train on."""
 
     def train(self, start: Tensor, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Tensor:
-        """Return the trained model (d,) float32; see `Trainer.train`."""
+        """Return the trained model (d,) float32; see `Trainer.train`. Raises for several examples that are not finite."""
+        if len(x) > 2 and not np.isfinite(x).all():
+            raise ValueError("examples that are not finite")
         return start + torch.from_numpy(x[0])
 
 

@@ -49,6 +49,7 @@ COUPLED_SCENES = (
     Scene("rotated and padded, banded, silent clients", "banded_toeplitz", dimension=200, silent=True),
     Scene("rotated, masks, shared messages", keep_probability=0.3, together=4, resume_after=3),
     Scene("rotated, masks, int8", keep_probability=0.3, value_type="int8"),
+    Scene("rotated and padded, masks, shared messages", keep_probability=0.1, dimension=1600, together=4),
     Scene(
         "tree, masks", "binary_tree", keep_probability=0.3, linf=64, rotation="identity", rounds_per_epoch=4
     ),
@@ -62,13 +63,21 @@ NOISE_SCENES = (
         keep_probability=0.3,
         rotation="identity",
         linf=64,
-        together=4,
+        cohort_size=8,
+        together=8,
         speaking=True,
     ),
     Scene(
         "rotated and padded, masks, resumed", keep_probability=0.3, dimension=255, together=2, resume_after=2
     ),
-    Scene("int8, few kept", "independent", keep_probability=0.03, value_type="int8", linf=INT8_LINF),
+    Scene(
+        "int8, few kept, resumed",
+        "independent",
+        keep_probability=0.03,
+        value_type="int8",
+        linf=INT8_LINF,
+        resume_after=2,
+    ),
     Scene("int8, padded, silent clients", value_type="int8", dimension=200, silent=True, runs=20),
     Scene(
         "banded, 9 epochs of 23 rounds",
@@ -154,6 +163,20 @@ def _pair(scene: Scene, client: int, lap: int, secret: SecretKey) -> list[Findin
             # All its sent entries are of one size, so that one under the mask shows the length of the whole.
             entry = float(np.abs(rotated(plan, difference[epoch, steps[epoch]])).max()) * whole
             limit = 1 + (float(np.linalg.norm(error[epoch, steps[epoch]])) + step) * whole
+            found.append(Finding(WHOLE_VECTOR, entry, limit, not entry <= limit, where=f"epoch {epoch}"))
+    elif scene.keep_probability < 1:
+        for epoch in (epoch for epoch, kind in enumerate(kinds) if kind == OVER):
+            # Of a whole vector along `turned`, each kept coordinate adds its share of the length over the keep probability: on
+            # average the length, by Bernstein's inequality within `spread` of it but for one time in 10^9.
+            turned = rotated(plan, sent[epoch].astype(np.float64))
+            shares = turned**2 / np.sum(turned**2) / scene.keep_probability
+            along = difference[epoch, steps[epoch]] @ sent[epoch]
+            entry = float(along / np.linalg.norm(turned) / scene.keep_probability) / L2_NORM
+            largest = np.log(1e9) * shares.max() / 3
+            variance = scene.keep_probability * (1 - scene.keep_probability) * np.sum(shares**2)
+            spread = largest + (largest**2 + 2 * np.log(1e9) * variance) ** 0.5
+            rounding = np.linalg.norm(error[epoch, steps[epoch]]) / scene.keep_probability
+            limit = 1 + float(spread + rounding) / L2_NORM
             found.append(Finding(WHOLE_VECTOR, entry, limit, not entry <= limit, where=f"epoch {epoch}"))
     first, second = ([release.answered for release in run.committed] for run in (inside, outside))
     found.append(
