@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from checkpoints import SETTINGS, SGD, begun, kept_releases
-from plans import KEY, random_vector, small_plan
+from plans import KEY, SETTINGS, SGD, begun, kept_releases, random_vector, small_plan
 from server.checkpoint import Checkpoint
 from server.record import Record
 from server.state import apply_release, begin_epoch, first_state, make_release

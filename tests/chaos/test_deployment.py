@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from chaos.witness import Witness, examine
-from deployments import TESTS, released, start_way, wait_for
 from experiments.deployment.apps import run_settings
 from experiments.deployment.loopback import Loopback, free_port
 from experiments.run_files.reader import is_finished
-from nodes import DATA
+from nodes import DATA, TESTS, released, start_way, wait_for
 from runs import metrics
 from server.cohort import node_of
 from server.known_nodes import KnownNode

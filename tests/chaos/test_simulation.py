@@ -11,11 +11,11 @@ import pytest
 
 from chaos.kills import FAULTS
 from chaos.witness import check_released_once, recount
-from deployments import TESTS
 from experiments.engines.engine import resident_client_app
 from experiments.settings.experiment import build
 from fedmf.randomness import SecretKey
 from leaks import in_files
+from nodes import TESTS
 from runs import composed, metrics, model, summary
 from server.state import Release
 

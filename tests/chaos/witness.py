@@ -21,7 +21,6 @@ from operator import attrgetter
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
-from checkpoints import kept_releases
 from client.app import make_client_app
 from client.training import Trainer
 from experiments.deployment.node import Node, node_settings
@@ -31,6 +30,7 @@ from experiments.settings.experiment import Experiment, build_client_plan, build
 from fedmf.errors import RunDirectoryError
 from fedmf.updates import wire
 from fedmf.updates.wire import TAG_BYTES
+from plans import kept_releases
 from runs import metrics, model
 from server.cohort import Roster, node_of
 from server.copies import read_secrets

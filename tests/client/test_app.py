@@ -22,7 +22,7 @@ from experiments.engines.grid import local_context, set_identity
 from fedmf.updates import wire
 from fedmf.updates.wire import Turn, without_tags
 from plans import KEY, small_plan
-from tasks import told, untagged, values_in
+from poison import told, untagged, values_in
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 D = 650

@@ -105,11 +105,11 @@ def test_unknown_names_and_settings_that_do_not_apply_are_refused() -> None:
         ("mnist", {}, "digits, synthetic, by_user_npz"),
         ("digits", {"path": "somewhere"}, "digits does not use it"),
         ("by_user_npz", {}, r"^path is missing"),
-        ("own_loaders:load_cutting", {"max_examples_per_user": 3, "examples_per_client": 2}, "cuts its users itself; let it"),
+        ("users_own:load_cutting", {"max_examples_per_user": 3, "examples_per_client": 2}, "cuts its users itself; let it"),
         ("digits", {"examples_per_client": 2}, r"^examples_per_client is 2, but the clients of dataset .* cannot be cut"),
-        ("own_loaders:load", {"examples_per_client": 2}, "cannot be cut"),
+        ("users_own:load", {"examples_per_client": 2}, "cannot be cut"),
         ("digits", {"max_examples_per_user": 0}, "^max_examples_per_user is 0; it must be a whole number of at least 1"),
-        ("own_loaders:load", {"max_test_examples": 0}, "^max_test_examples is 0"),
+        ("users_own:load", {"max_test_examples": 0}, "^max_test_examples is 0"),
         ("synthetic", {"clients": 10**9 + 1}, "at most 1,000,000,000"),
         ("synthetic", {"features": 0}, r"^features is 0"),
         ("synthetic", {"shift": -1.0}, r"^shift is -1"),
@@ -227,14 +227,14 @@ def test_a_test_set_is_cut_to_a_public_draw_that_a_larger_one_contains(tmp_path:
 
 
 def test_a_loader_of_ones_own_is_limited_too_and_its_clients_are_others() -> None:
-    whole, three, again, two = (load("own_loaders:load", max_examples_per_user=n) for n in (None, 3, 3, 2))
+    whole, three, again, two = (load("users_own:load", max_examples_per_user=n) for n in (None, 3, 3, 2))
     assert [client.y.tolist() for client in three.clients] == [[0, 1, 2]] * 3
     keys = [digest_clients(one.clients, KEY) for one in (whole, three, again, two)]
     assert (len(set(keys)), keys[1]) == (3, keys[2])
     assert three.unit.endswith("= one client, with at most the first 3 examples of each")
-    itself = load("own_loaders:load_capping", max_examples_per_user=3, examples_per_client=2)
+    itself = load("users_own:load_capping", max_examples_per_user=3, examples_per_client=2)
     assert [len(client) for client in itself.clients] == [4, 4, 4]  # the loader's affair
-    people = load("own_loaders:load_of_people", max_examples_per_user=4, examples_per_client=3)
+    people = load("users_own:load_of_people", max_examples_per_user=4, examples_per_client=3)
     assert [client.y.tolist() for client in people.clients] == [[0, 1, 2], [3], [1, 2]]
     assert people.unit.endswith(
         "(at most 2 of one child): the unit of privacy is the cut client, not the child"

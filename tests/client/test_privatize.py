@@ -23,8 +23,8 @@ from fedmf.updates.client_plan import ClientPlan
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.vectors import TAU, dequantize, level_step, round_to_levels
 from fedmf.updates.wire import Bounds
+from oracles import needs_numba, without_numba
 from plans import KEY, random_vector, small_plan
-from without_numba import needs_numba, without_numba
 
 COMPILED = pytest.param("compiled", marks=needs_numba)
 FORMS = ["numpy", COMPILED, "cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -92,13 +92,13 @@ def test_a_process_that_only_runs_clients_reads_no_test_example(tmp_path: Path, 
 
 
 def test_a_loader_of_ones_own_is_given_what_is_public_if_it_takes_it() -> None:
-    whole = load("own_loaders:load_telling")
+    whole = load("users_own:load_telling")
     assert whole.source == "clients and test set"
-    assert load("own_loaders:load_telling", public=whole.public).source == "clients"
-    dataset = load("own_loaders:load_with_an_odd_test_example", public=whole.public)
+    assert load("users_own:load_telling", public=whole.public).source == "clients"
+    dataset = load("users_own:load_with_an_odd_test_example", public=whole.public)
     assert (len(dataset.test), dataset.public) == (0, whole.public)
     with pytest.raises(DataError, match="not finite"):
-        load("own_loaders:load_with_an_odd_test_example")
+        load("users_own:load_with_an_odd_test_example")
 
 
 @pytest.mark.parametrize(

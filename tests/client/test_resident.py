@@ -28,11 +28,13 @@ from poison import (
     examples_of,
     fail,
     fail_late,
+    joint,
     lose_device,
     lose_device_late,
     pool_of,
+    task,
+    untagged,
 )
-from tasks import joint, task, untagged
 
 pytestmark = pytest.mark.long
 

@@ -11,7 +11,7 @@ from fedmf import compiling
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
 from fedmf.updates.masks import coordinates
-from without_numba import needs_numba
+from oracles import needs_numba
 
 
 @pytest.fixture(autouse=True)

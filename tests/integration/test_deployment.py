@@ -9,9 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from deployments import LIMIT, finished, processes_that_know, released, start_way, wait_for
 from experiments.deployment.loopback import BIN, WARM, Loopback, free_port, make_node_key
-from nodes import DATA
+from nodes import DATA, LIMIT, finished, processes_that_know, released, start_way, wait_for
 from runs import metrics, summary
 from scraping import OF_A_SIMULATION, OF_NODES, objects, samples
 

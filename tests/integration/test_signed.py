@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deployments import wait_for
 from experiments.deployment.loopback import BIN, Loopback
+from nodes import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deployment.md").read_text()

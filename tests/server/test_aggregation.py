@@ -6,8 +6,8 @@ from hypothesis import given, settings, strategies as st
 
 from fedmf.updates import wire
 from fedmf.updates.wire import Bounds
+from oracles import both_forms
 from server.state import UNCLIPPED_BOUND, FixedPoint
-from without_numba import both_forms
 
 BOUNDS = [
     Bounds(1.0, 0.25),

@@ -8,18 +8,19 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
-from listed_nodes import (
+from nodes import (
     KEYS,
     answer_other_code,
     deployed,
     heard,
+    holding,
     listing,
     nodes_in,
     roster_in,
     start,
     tasks_in,
+    unready,
 )
-from nodes import holding, unready
 from server import membership
 from server.cohort import UnreadyNodes
 from server.known_nodes import EVERY_NODE, Attendance

@@ -10,11 +10,22 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from chaos.rounds import kill
-from checkpoints import SETTINGS, SGD, advance, begun, change_secrets, changed, killed, played, same
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
 from fedmf.mechanisms import design, design_run, prefix_sum
 from fedmf.mechanisms.run_factorization import RunFactorization
-from plans import KEY, small_plan
+from plans import (
+    KEY,
+    SETTINGS,
+    SGD,
+    advance,
+    begun,
+    change_secrets,
+    changed,
+    killed,
+    played,
+    same,
+    small_plan,
+)
 from server import record
 from server.checkpoint import Checkpoint
 from server.copies import SECRETS

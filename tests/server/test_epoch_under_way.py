@@ -9,7 +9,7 @@ from experiments.deployment.apps import count_answer
 from fedmf.errors import RunDirectoryError, RunStoppedError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from listed_nodes import KEYS, Signed, answer, answer_other_code, deployed, roster_in, start, tasks_in
+from nodes import KEYS, Signed, answer, answer_other_code, deployed, roster_in, start, tasks_in
 from plans import small_plan
 from server import membership
 from server.membership import ROSTER

@@ -12,23 +12,25 @@ from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.wire import with_tag
-from listed_nodes import KEYS, deployed
-from plans import KEY, random_vector, small_plan
-from server.cohort import ReplyPolicy, cohort_indices
-from tasks import values_in
-from workers import (
+from nodes import KEYS, deployed
+from plans import (
+    KEY,
     PLAN,
     UPDATE,
     Answering,
     fields_of,
     honest,
     kept_by,
+    random_vector,
     replying,
     run,
+    small_plan,
     strategy_with,
     tagged,
     turn_in,
 )
+from poison import values_in
+from server.cohort import ReplyPolicy, cohort_indices
 
 PLANS = {
     value_type: small_plan(noise_multiplier=0, linf_norm=0.25, value_type=value_type)

@@ -9,15 +9,26 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.updates import wire
-from listed_nodes import KEYS, LINES, answer, deployed, heard, listing, nodes_in, roster_in, start, tasks_in
-from nodes import holding, unready
-from plans import KEY
+from nodes import (
+    KEYS,
+    LINES,
+    answer,
+    deployed,
+    heard,
+    holding,
+    listing,
+    nodes_in,
+    roster_in,
+    start,
+    tasks_in,
+    unready,
+)
+from plans import KEY, PLAN, fields_of, replying, tagged
+from poison import values_in
 from server import membership
 from server.cohort import Roster
 from server.known_nodes import EVERY_NODE, Attendance, KnownNode, KnownNodes, connected, node_key
 from server.membership import ROSTER, DeployedPopulation
-from tasks import values_in
-from workers import PLAN, fields_of, replying, tagged
 
 LISTED = listing(a=12, b=2)  # PLAN: 12 clients, 4 rounds of 3, 2 epochs
 

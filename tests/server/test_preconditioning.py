@@ -10,12 +10,11 @@ from client.privatize import privatize
 from experiments.engines.grid import LocalGrid
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from plans import KEY, random_vector, small_plan
+from plans import KEY, Answering, random_vector, replying, small_plan, strategy_with, tagged
 from server.cohort import SimulatedPopulation, cohort_indices
 from server.optimizer import LARGEST, Adam, Sgd, preconditioner
 from server.state import first_state
 from server.strategy import FedMF
-from workers import Answering, replying, strategy_with, tagged
 
 PLAN = small_plan(epochs=3, noise_multiplier=1.0)
 ADAM = Adam(0.1, 0.5, tau=1e-3, beta2=0.5, precondition=True)

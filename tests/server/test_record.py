@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from checkpoints import SGD, advance, begun, kept_releases, killed, same
 from fedmf.errors import FedmfError, ParticipationError, ReleaseOrderError, RunDirectoryError
-from plans import random_vector, small_plan
+from plans import SGD, advance, begun, kept_releases, killed, random_vector, same, small_plan
 from server import record
 from server.record import Record
 from server.state import Release

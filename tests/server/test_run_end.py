@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from checkpoints import SGD, begun, change_secrets, played
 from fedmf.errors import RunDirectoryError
-from plans import small_plan
+from plans import SGD, begun, change_secrets, played, small_plan
 from server import copies, record
 from server.checkpoint import Checkpoint
 from server.copies import SECRETS, Place, read_secrets, save_secrets

@@ -16,11 +16,21 @@ from fedmf.normals import STEP
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.wire import Turn
-from plans import KEY, random_vector, small_plan
+from plans import (
+    KEY,
+    PLAN,
+    Answering,
+    honest,
+    random_vector,
+    replying,
+    run,
+    small_plan,
+    strategy_with,
+    tagged,
+)
+from poison import joint
 from server.cohort import ReplyPolicy, cohort_indices
 from server.exchange import model_record, payloads
-from tasks import joint
-from workers import PLAN, Answering, honest, replying, run, strategy_with, tagged
 
 NOISY = small_plan(noise_multiplier=1.0)
 FIRST = str(cohort_indices(PLAN, 1)[0])

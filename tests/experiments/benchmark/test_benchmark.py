@@ -20,8 +20,8 @@ from experiments.benchmark.row import Row, check_limits, measure, read_limits
 from experiments.benchmark.versus import ours, work
 from experiments.cli.command import guard
 from experiments.reproduce import tools
+from oracles import without_numba
 from server.strategy import FedMF
-from without_numba import without_numba
 
 TINY = rows.Federation("logistic", 3, cohort_size=4, examples=5)
 TINY_ROWS = {

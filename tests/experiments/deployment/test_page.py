@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from client.data import load
-from deployments import released, wait_for
 from experiments.deployment.loopback import APP, BIN, WARM, Loopback, free_port
 from experiments.run_files.reader import is_finished
+from nodes import released, wait_for
 from runs import metrics
 
 PAGE = (APP / "docs" / "deployment.md").read_text()

@@ -24,8 +24,7 @@ from fedmf.sealing import (
 )
 from fedmf.updates import wire
 from fedmf.updates.wire import Turn, with_tag
-from listed_nodes import LINES, Signed
-from nodes import DATA, TWO, context
+from nodes import DATA, LINES, TWO, Signed, context
 from runs import metrics, model
 from server.sealed_grid import SealedGrid
 

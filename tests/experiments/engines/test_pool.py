@@ -22,8 +22,8 @@ from experiments.settings.groups import Faults
 from fedmf.errors import RunStoppedError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
+from poison import joint, values_in
 from server.exchange import exchange
-from tasks import joint, values_in
 
 
 class Scripted:

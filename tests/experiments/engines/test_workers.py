@@ -24,9 +24,8 @@ from experiments.engines.grid import Failure, InProcessWorker, LocalGrid, set_id
 from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
 from fedmf.updates.wire import TAG_BYTES
-from poison import app_of, lose_device, pool_of
+from poison import app_of, joint, lose_device, pool_of, untagged, values_in
 from runs import ROOT, STATE, composed
-from tasks import joint, untagged, values_in
 
 pytestmark = pytest.mark.long
 
@@ -42,7 +41,7 @@ def told(path):
 
 def main():
     from experiments.engines import processes
-    import tasks, poison
+    import poison, poison
     sys.path.append(os.getcwd())
     began = forkserver.ensure_running
     def begin():
@@ -86,7 +85,7 @@ def test_workers_are_forked_from_one_process_that_has_imported_and_done_nothing_
     done = subprocess.run(
         [sys.executable, "program/main.py"],
         cwd=tmp_path,
-        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": "", **STATE},
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests/helpers'}", "PATH": "", **STATE},
         capture_output=True,
         text=True,
         check=False,

@@ -20,6 +20,7 @@ from experiments.run_files.provenance import code_digest, own_code
 from fedmf import plan as plans
 from fedmf.accounting import Ledger
 from fedmf.plan import Plan
+from oracles import needs_numba, without_numba
 from runs import (
     ROOT,
     SMALL,
@@ -34,7 +35,6 @@ from runs import (
     summary,
 )
 from server.checkpoint import Checkpoint
-from without_numba import needs_numba, without_numba
 
 pytestmark = pytest.mark.long
 

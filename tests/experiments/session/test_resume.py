@@ -12,11 +12,11 @@ import traceback
 import numpy as np
 import pytest
 
-from checkpoints import forget_round
 from experiments.cli.command import guard
 from experiments.session.resume import run_settings
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.randomness import SecretKey
+from plans import forget_round
 from runs import (
     SMALL,
     Crash,

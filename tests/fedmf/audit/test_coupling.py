@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from audited_laws import banded, banded_statement, named, noise, refuted, tree_statement
 from fedmf.audit import Stated, coupled
 from fedmf.audit.coupling import L2, LINF, OWN_ROUND
 from fedmf.errors import SettingError
 from fedmf.updates.rotation import hadamard
+from oracles import banded, banded_statement, named, noise, refuted, tree_statement
 
 RNG = np.random.default_rng(0)
 ONE = banded_statement(epochs=1)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from audited_laws import check_levels, named, refuted
 from fedmf.audit import mask_laws, masks, unmixed
 from fedmf.errors import SettingError
+from oracles import check_levels, named, refuted
 
 RNG = np.random.default_rng(0)
 CLIENTS = [RNG.permutation(12).reshape(3, 4) for _ in range(2)]  # of each epoch and round

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from audited_laws import named, refuted
 from fedmf.audit import Stated, coupled, residuals
 from fedmf.audit.coupling import OWN_ROUND
 from fedmf.audit.residual import CORRELATION
+from oracles import named, refuted
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2, kstest
 
-from audited_laws import banded_statement, check_levels, noise, refuted, tree_statement
 from fedmf.audit import Stated, residual, residuals
 from fedmf.audit.finding import cosine_p
 from fedmf.errors import SettingError
+from oracles import banded_statement, check_levels, noise, refuted, tree_statement
 
 STATED = banded_statement(3, 2)
 

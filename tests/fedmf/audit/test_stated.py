@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from audited_laws import banded, banded_statement, noise, tree_statement
 from fedmf.audit import Stated, StatedEpoch
 from fedmf.errors import SettingError
+from oracles import banded, banded_statement, noise, tree_statement
 from plans import small_plan
 
 

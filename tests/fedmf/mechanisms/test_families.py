@@ -26,7 +26,7 @@ from fedmf.mechanisms.streams import tree
 from fedmf.mechanisms.streams.recurrence import RecurrentStream
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
 from fedmf.setting import SCHEDULES
-from workloads import falling
+from oracles import falling
 
 WORKLOADS = (
     prefix_sum(1),

@@ -14,7 +14,7 @@ from fedmf.mechanisms.optimum.poles import poles, spectral_interval
 from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.workload import of_run
 from fedmf.setting import SCHEDULES
-from workloads import every_workload
+from oracles import every_workload
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ import pytest
 from fedmf.mechanisms.optimum.poles import Interval, poles, spectral_interval, zolotarev
 from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.workload import gram, of_run
-from workloads import every_workload, precision, some_v
+from oracles import every_workload, precision, some_v
 
 CONDITIONS = [1.0, 1.5, 2.0, 10.0, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12, 1e14, 1e18, 1e23, 1e40]
 FLOATS = 2e-14  # what float64 adds to a sum of up to a hundred poles

@@ -13,8 +13,7 @@ from fedmf.mechanisms.optimum.reduction import innovations, inputs, pole_process
 from fedmf.mechanisms.schedules import rates
 from fedmf.mechanisms.streams.recurrence import StrategyForm, column_norms
 from fedmf.mechanisms.workload import LaterRounds, at_boundaries
-from without_numba import needs_numba, without_numba
-from workloads import WORKLOADS, every_workload, falling, precision, some_v
+from oracles import WORKLOADS, every_workload, falling, needs_numba, precision, some_v, without_numba
 
 
 @pytest.mark.parametrize(

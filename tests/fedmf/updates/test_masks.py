@@ -10,7 +10,7 @@ from fedmf import compiling
 from fedmf.randomness import SecretKey, uniform_words
 from fedmf.updates import masks
 from fedmf.updates.masks import coordinates, gap_table
-from without_numba import both_forms, needs_numba
+from oracles import both_forms, needs_numba
 
 KEY = SecretKey.reproducible(2)
 

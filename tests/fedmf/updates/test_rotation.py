@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.updates.rotation import Rotation, hadamard, padded_dimension
-from without_numba import both_forms, needs_numba
+from oracles import both_forms, needs_numba
 
 
 def test_the_rotation_pads_to_the_next_power_of_two_and_nothing_else_does():

@@ -1,8 +1,8 @@
 """Data files of the published sizes with made-up content, and what it takes to load them.
 
-    python tests/big_data.py leaf FOLDER              805,263 images of 3,550 writers in LEAF's JSON (5 GB)
-    python tests/big_data.py npy FOLDER 3300000          3.3 million float32 images of 3,550 users as .npy files (10 GB)
-    python tests/big_data.py lists FOLDER             805,263 pictures of 3,550 users in parquet, as lists of pixels
+    python tests/helpers/big_data.py leaf FOLDER              805,263 images of 3,550 writers in LEAF's JSON (5 GB)
+    python tests/helpers/big_data.py npy FOLDER 3300000          3.3 million float32 images of 3,550 users as .npy files (10 GB)
+    python tests/helpers/big_data.py lists FOLDER             805,263 pictures of 3,550 users in parquet, as lists of pixels
 
 Each writes the files unless the folder is there, loads them in a process of its own, and prints seconds and peak memory: what the
 process held alone, and with what it had mapped of files, which is shared and which the system takes back when it needs
@@ -121,7 +121,7 @@ def measure(what, path):
 
 def measured(what, path):
     """Return what `measure` finds in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     command = [sys.executable, __file__, "measure", str(path), what]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, timeout=3000)
     return json.loads(done.stdout)

@@ -21,7 +21,7 @@ from client.data.clients import by_user, stored_examples
 from experiments.cli.command import guard
 from runs import ROOT, composed, simulate
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "RAY_USAGE_STATS_ENABLED": "0"}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/helpers'}", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def free_port():

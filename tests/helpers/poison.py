@@ -1,4 +1,4 @@
-"""Stand-ins on a CPU for what one client's data, or a full device, can do to a process: spoil the model, lose the device, leave no room."""
+"""Clients that spoil their process, models and devices of it, and the tasks that the server sends them."""
 
 import math
 import multiprocessing
@@ -8,14 +8,18 @@ from functools import partial
 
 import numpy as np
 import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from client.app import make_client_app
 from client.data import ArrayClients, Dataset, Examples
+from client.parameters import flat_parameters
 from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.engines.processes import LocalProcess, Pool
-from plans import small_plan
+from fedmf.updates import wire
+from fedmf.updates.wire import TAG_BYTES
+from plans import KEY, small_plan
 
 PLAN = small_plan(dimension=15)
 SPECIAL = 77.0  # in an input, it makes `Spoilt` spoil itself
@@ -175,3 +179,32 @@ def app_once(spoil):
 def end(model):
     """End this process, as a system without memory does."""
     os._exit(1)
+
+
+def task(client="0"):
+    """Return a message with one client's task, in round 2 of its epoch, around the model of `poison.Spoilt`."""
+    return joint(client)
+
+
+def joint(*clients):
+    """Return one message with the tasks of several clients."""
+    vector = flat_parameters(Spoilt())
+    array = Array("float32", vector.shape, wire.STYPE, wire.to_bytes(vector))
+    content = RecordDict({wire.MODEL: ArrayRecord({wire.VECTOR: array}), wire.TASK: told(*clients)})
+    return Message(content, 1, MessageType.TRAIN)
+
+
+def told(*clients):
+    """Return the record of several clients' tasks."""
+    keys = [KEY.mask_key(client, 1).reveal() for client in clients]
+    return ConfigRecord({wire.EPOCH: 0, wire.STEP: 1, wire.CLIENT: list(clients), wire.MASK_KEY: keys})
+
+
+def values_in(reply):
+    """Return the bytes that each client of a message sent."""
+    return reply.content.config_records[wire.UPDATE][wire.VALUES]
+
+
+def untagged(reply):
+    """Return the bytes of each client's values, without the tags behind them."""
+    return [data[:-TAG_BYTES] for data in values_in(reply)]
