@@ -55,7 +55,7 @@ test-interpreters:
 test-gpu: setup
 	$(BIN)/python -m pytest -q -m gpu
 
-# Breaks the privacy paths in every way that mutmut knows and counts what no test notices (docs/mutation.md). Hours;
+# Breaks the privacy paths in every way that mutmut knows and counts what no test notices; `mutmut results` lists it. Hours;
 # `make mutation MUTANTS="server.state*"` for a part, MUTATION_JOBS=4 for more at once.
 MUTANTS ?=
 MUTATION_JOBS ?= 2
