@@ -367,3 +367,27 @@ def drawn_anew():
         return replace(before, secrets=secrets_at(plan, secrets, before.round)), again[:-1]
 
     return patched((Checkpoint, "restore", restore))
+
+
+def unclipped_where_padded_and_masked():
+    honest = client.app.privatize
+
+    def privatize(update, plan, mask_key, *, start=None, scale=None):
+        kept = honest(update, plan, mask_key, start=start, scale=scale)
+        if (
+            not kept.is_finite
+            or plan.rotation.padded == plan.rotation.dimension
+            or plan.keep_probability == 1
+        ):
+            return kept
+        return kept._replace(values=plan.rotation.turn(update, start).values[wire.coordinates(
+            mask_key, plan.rotation.padded, plan.keep_probability)])  # fmt: skip
+
+    return patched((client.app, "privatize", privatize))
+
+
+def failing_together():
+    def zeros(task, plan):
+        raise ValueError("a client that cannot train")
+
+    return patched((client.app, "zeros", zeros))

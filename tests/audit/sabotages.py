@@ -149,10 +149,17 @@ CAUGHT = (
     fault("mask key of the last two letters", MASKS,
           lambda: pipeline.masks_of(lambda strategy, client, step, key: (key, client[-2:], step)), masked),
     fault("later clients of a message have the first one's mask", MASKS,
-          lambda: pipeline.of_the_cohort(lambda place: place - (place % 4 if place % 4 > 1 else 0)), lambda scene: scene.together == 4 and masked(scene)),
+          lambda: pipeline.of_the_cohort(lambda place: place - (place % 8 if place % 8 > 1 else 0)), lambda scene: scene.together == 8 and masked(scene)),
     fault("few coordinates kept a fifth more often", ("mask share",), lambda: pipeline.keeping(pipeline.a_fifth_more), lambda scene: scene.keep_probability < 0.05),
     fault("kept values doubled with more than five examples", SENSITIVITY, lambda: pipeline.sending(lambda examples: 1 + (examples > 5))),
     fault("a client of zeros is not recorded as heard", OWN_ROUND, lambda: pipeline.adding_each(pipeline.without_zeros)),
+    fault("no client clip where coordinates are padded and masked", SENSITIVITY, pipeline.unclipped_where_padded_and_masked,
+          lambda scene: scene.dimension == 1600),
+    fault("mask key of what follows the colon", MASKS,
+          lambda: pipeline.masks_of(lambda strategy, client, step, key: (key, client.rpartition(":")[2], step)), masked),
+    fault("mask key of the number modulo 512", MASKS,
+          lambda: pipeline.masks_of(lambda strategy, client, step, key: (key, f"{client[0]}{int(client.split(':')[1]) % 512}", step)), masked),
+    fault("one who cannot train silences all of the message", SENSITIVITY, pipeline.failing_together, lambda scene: scene.together > 1),
 )
 ESCAPES = (drawn("float32 rows", (), noise.of_float32), drawn("noise of a short key", (), noise.of_a_short_key))
 BY_CHANCE = (
