@@ -36,9 +36,12 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 
 
 def leave_quietly() -> None:
-    """Let these signals end the process without a traceback while a command is imported, which takes seconds."""
+    """Let these signals end the process without a traceback while a command is imported, which takes seconds.
+
+    At once: an exception raised in an import may be caught by what is imported, and the command would run.
+    """
     for number in ending_signals():
-        signal.signal(number, lambda *_: sys.exit(INTERRUPTED))
+        signal.signal(number, lambda *_: os._exit(INTERRUPTED))
 
 
 if sys.argv[:1] == ["-m"]:  # Python is about to import one of our commands
