@@ -48,7 +48,15 @@ class Deployment(Loopback):
         for node in nodes:
             notes = self.folder / f"{node}.notes"
             kind, port = (b, None) if node == "b" else ("honest", c if node == "c" else None)
-            command = ["env", f"PYTHONPATH={TESTS}", sys.executable, "-m", "chaos.node", notes, kind]
+            command = [
+                "env",
+                f"PYTHONPATH={TESTS}:{TESTS}/helpers",
+                sys.executable,
+                "-m",
+                "chaos.node",
+                notes,
+                kind,
+            ]
             self.start_supernode(node, self.holds[node], command=command, port=port)
 
     def start_again(self, node):

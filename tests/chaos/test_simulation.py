@@ -38,7 +38,16 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lives(folder):
     """What the lives of each run have left, by its name."""
-    module = ("env", f"PYTHONPATH={TESTS}", sys.executable, "-m", "chaos.kills", folder, str(KILLS), "1")
+    module = (
+        "env",
+        f"PYTHONPATH={TESTS}:{TESTS}/helpers",
+        sys.executable,
+        "-m",
+        "chaos.kills",
+        folder,
+        str(KILLS),
+        "1",
+    )
     done = subprocess.run([*module, *RUN], capture_output=True, text=True, check=False)
     logs = "".join(log.read_text()[-2000:] for log in folder.glob("*.log"))
     assert done.returncode == 0, done.stderr + logs

@@ -167,7 +167,15 @@ def wait_for(happened, loopback, process=None, *, look=0.1, limit=LIMIT):
 
 def start_way(loopback, port):
     """Start a forwarder from `port` to the SuperLink, or start it again; its log has how many bytes it passes on."""
-    command = ["env", f"PYTHONPATH={TESTS}", sys.executable, "-m", "chaos.forwarder", port, loopback.port]
+    command = [
+        "env",
+        f"PYTHONPATH={TESTS}:{TESTS}/helpers",
+        sys.executable,
+        "-m",
+        "chaos.forwarder",
+        port,
+        loopback.port,
+    ]
     loopback.start("way", command)
 
 
