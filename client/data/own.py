@@ -201,8 +201,8 @@ class OwnSettings:
             is_list = isinstance(given, Sequence) and not isinstance(given, str)
             if given is not None and not (is_list and all(isinstance(name, str) for name in given)):
                 raise SettingError(f"{key} is {given!r}; it must be a list of names, such as ['one', 'two'].")
-        if len(self.delimiter) != 1:
-            raise SettingError(f"delimiter is {self.delimiter!r}; it must be one character.")
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in "\r\n":
+            raise SettingError(f"delimiter is {self.delimiter!r}; it must be one ASCII character.")
         check_choice("level", self.text_level, LEVELS)
         inputs = [name for name in ("features", "text", "image") if getattr(self, name) is not None]
         if len(inputs) > 1:

@@ -102,11 +102,22 @@ def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[
         if not hasattr(groups, "keys"):
             raise DataError(f"{path} holds no group examples/USER; it must be an HDF5 file of TFF.")
         for user in groups:
-            group = groups.get(user)
-            columns = [group.get(name) for name in files.fields] if hasattr(group, "keys") else []
-            counts = {getattr(column, "shape", ())[:1] for column in columns}
-            if len(counts) == 1 and () not in counts:
-                for values in zip(*(column[:] for column in columns), strict=True):
+            try:  # what is damaged or of another type here is this user's problem alone
+                columns = [groups[user][name][:] for name in files.fields]
+                is_even = len({len(column) for column in columns}) == 1
+            except (
+                ArithmeticError,
+                AttributeError,
+                LookupError,
+                MemoryError,
+                OSError,
+                RuntimeError,
+                TypeError,
+                ValueError,
+            ):
+                is_even = False
+            if is_even:
+                for values in zip(*columns, strict=True):
                     yield Raw(user, path, dict(zip(files.fields, values, strict=True)))
             else:
                 yield Raw(user, path, wrong=f"it must hold {', '.join(files.fields)} of one length.")

@@ -142,7 +142,12 @@ def read_csv(path: Path, columns: Columns, delimiter: str = ",", folder: Path | 
     """Return a CSV file, or the CSV files of a folder, as a table of texts, so that 7 and 007 stay two users."""
     files = _listed(path, "CSV", ["*.csv"])
     parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    with reading(files[0], "CSV"), pyarrow.csv.open_csv(files[0], parse_options=parsing) as reader:
+    # A row must lie in two blocks: in a MiB, which is the default, one user's long cell would refuse the file.
+    whole = pyarrow.csv.ReadOptions(block_size=min(1 + max(file.stat().st_size for file in files), 1 << 30))
+    with (
+        reading(files[0], "CSV"),
+        pyarrow.csv.open_csv(files[0], read_options=whole, parse_options=parsing) as reader,
+    ):
         names = reader.schema.names  # decoded here
     if twice := [name for name in names if names.count(name) > 1]:
         # By their places: in a file that names no columns the first line is somebody's row.
@@ -155,7 +160,7 @@ def read_csv(path: Path, columns: Columns, delimiter: str = ",", folder: Path | 
     converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
     for file in files:
         with reading(file, "CSV", also=(pa.ArrowException,)):
-            parts.append(pyarrow.csv.read_csv(file, parse_options=parsing, convert_options=converting))
+            parts.append(pyarrow.csv.read_csv(file, whole, parsing, converting))
     return Table(path, pa.concat_tables(parts), names, typed=False, folder=folder)
 
 

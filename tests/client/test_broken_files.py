@@ -183,6 +183,7 @@ VALUES = [
     ("femnist_hdf5", changed_hdf5("train", replaced("label")), UNREAD),
     ("femnist_hdf5", changed_hdf5("train", replaced("label", 3)), UNREAD),
     ("femnist_hdf5", changed_hdf5("train", replaced("label", np.zeros(6, "f4"))), UNREAD),
+    ("femnist_hdf5", changed_hdf5("train", replaced("label", h5py.Empty("i4"))), UNREAD),
     ("femnist_hdf5", changed_hdf5("train", replaced("label", np.full(5, 1))), UNREAD),
     ("femnist_hdf5", changed_hdf5("train", replaced("label", np.full(6, 62))), "label 62; .* 0 to 61"),
     ("femnist_hdf5", changed_hdf5("train", replaced("pixels", np.zeros((6, 27, 28), "f4"))), UNREAD),

@@ -92,6 +92,17 @@ def test_a_cell_of_a_csv_that_is_no_number_concerns_its_user_alone(
     assert odd is None or repr(odd) not in str(raised.value)
 
 
+def test_a_cell_of_megabytes_concerns_its_user_alone_and_a_delimiter_is_one_ascii_character(
+    tmp_path: Path,
+) -> None:
+    places: list[Any] = [str(place) for place in range(12)]
+    dataset = opened(tmp_path, "csv", rows() | {"place": [*places[:4], "x" * 2_500_000, *places[5:]]})
+    assert_fails_alone(dataset, 1, "not finite")
+    for delimiter in ("€", "\n", ""):
+        with pytest.raises(SettingError, match="must be one ASCII character"):
+            opened(tmp_path, "csv", rows(), delimiter=delimiter)
+
+
 @pytest.mark.parametrize(("first", "last"), [("", ""), ("1", "-"), ("-", "1"), ("", "-")])
 def test_what_a_column_of_a_csv_is_does_not_depend_on_its_first_megabyte(
     tmp_path: Path, first: str, last: str
