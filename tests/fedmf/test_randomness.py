@@ -72,6 +72,8 @@ def test_rows_are_unrelated():
     """Their law, and numbers of one row at a distance: test_normals."""
     rows = [gaussian_row(KEY, row, 50_000) for row in range(3)] + [gaussian_row(KEY.ratchet(), 0, 50_000)]
     assert np.abs(np.corrcoef(rows)[np.triu_indices(4, 1)]).max() < 4 / np.sqrt(50_000)
+    far = [0, *(2**power + more for power in (8, 16, 24, 32, 40) for more in (0, 1))]
+    assert len({gaussian_row(KEY, row, 4).tobytes() for row in far}) == len(far)
 
 
 def test_noise_and_masks_use_unrelated_streams():

@@ -138,6 +138,34 @@ def test_without_the_servers_bounds_a_message_would(monkeypatch):
     assert moved * plan.denominator > plan.bounds.radius
 
 
+def test_values_at_the_bound_of_each_coordinate_are_held_to_the_bound_of_all_of_them():
+    plan = PLANS["float32"]
+
+    def sum_of(level):
+        def answer(fields, message):
+            if fields[wire.CLIENT] != SECOND:
+                return honest(fields, message, random_vector(50, 1.0, 1), plan)
+            return replying(
+                message, tagged(fields, message, np.full(kept_by(fields), level, "<f4").tobytes())
+            )
+
+        return run(answer, plan)[0].state.model.astype("f8") * plan.denominator
+
+    assert 0.25 * np.sqrt(0.5 * 64) > plan.bounds.radius
+    moved = np.linalg.norm(sum_of(0.25) - sum_of(0))
+    assert moved <= plan.bounds.radius * (1 + 1e-5)
+
+
+def test_the_sum_has_room_for_a_whole_cohort_at_the_bound():
+    plan = small_plan(
+        noise_multiplier=0, linf_norm=0.25, dimension=4, keep_probability=1, rotation="identity",
+        clients=128, cohort_size=64, rounds_per_epoch=2,
+    )  # fmt: skip
+    vector = np.array([0.25, -0.25, 0, 0], np.float32)
+    model = run(lambda fields, message: honest(fields, message, vector, plan), plan)[0].state.model
+    np.testing.assert_allclose(np.abs(model) * plan.denominator, [16, 16, 0, 0], rtol=1e-4)
+
+
 # tags
 
 
