@@ -5,6 +5,7 @@ Needs pyarrow, an extra: it is imported where a table is read.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,12 +143,8 @@ def read_csv(path: Path, columns: Columns, delimiter: str = ",", folder: Path | 
     """Return a CSV file, or the CSV files of a folder, as a table of texts, so that 7 and 007 stay two users."""
     files = _listed(path, "CSV", ["*.csv"])
     parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    # A row must lie in two blocks: in a MiB, which is the default, one user's long cell would refuse the file.
-    whole = pyarrow.csv.ReadOptions(block_size=min(1 + max(file.stat().st_size for file in files), 1 << 30))
-    with (
-        reading(files[0], "CSV"),
-        pyarrow.csv.open_csv(files[0], read_options=whole, parse_options=parsing) as reader,
-    ):
+    opened = partial(pyarrow.csv.open_csv, files[0], parse_options=parsing)
+    with reading(files[0], "CSV"), _in_blocks(opened) as reader:
         names = reader.schema.names  # decoded here
     if twice := [name for name in names if names.count(name) > 1]:
         # By their places: in a file that names no columns the first line is somebody's row.
@@ -160,8 +157,24 @@ def read_csv(path: Path, columns: Columns, delimiter: str = ",", folder: Path | 
     converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
     for file in files:
         with reading(file, "CSV", also=(pa.ArrowException,)):
-            parts.append(pyarrow.csv.read_csv(file, whole, parsing, converting))
+            read = partial(pyarrow.csv.read_csv, file, parse_options=parsing, convert_options=converting)
+            parts.append(_in_blocks(read))
     return Table(path, pa.concat_tables(parts), names, typed=False, folder=folder)
+
+
+def _in_blocks(read: Callable[..., Any]) -> Any:
+    """Return `read(read_options=...)` with blocks in which all rows fit: else one user's long cell would refuse the file.
+
+    Larger blocks are tried where the usual ones, of a MiB, do not do: they take many times the file in memory.
+    """
+    *usual, largest = (pyarrow.csv.ReadOptions(block_size=1 << power) for power in (20, 25, 30))
+    for options in usual:
+        try:
+            return read(read_options=options)
+        except pa.ArrowInvalid as error:
+            if "straddling" not in str(error):  # a row that ends beyond the next block
+                raise
+    return read(read_options=largest)
 
 
 def _listed(path: Path, kind: str, patterns: Sequence[str]) -> list[Path]:

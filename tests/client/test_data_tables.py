@@ -96,8 +96,10 @@ def test_a_cell_of_megabytes_concerns_its_user_alone_and_a_delimiter_is_one_asci
     tmp_path: Path,
 ) -> None:
     places: list[Any] = [str(place) for place in range(12)]
-    dataset = opened(tmp_path, "csv", rows() | {"place": [*places[:4], "x" * 2_500_000, *places[5:]]})
-    assert_fails_alone(dataset, 1, "not finite")
+    for row, client in ((0, 2), (4, 1)):  # the first one is in the block that names the columns
+        cells = [*places[:row], "x" * 2_500_000, *places[row + 1 :]]
+        dataset = opened(tmp_path, "csv", rows() | {"place": cells})
+        assert_fails_alone(dataset, client, "not finite")
     for delimiter in ("€", "\n", ""):
         with pytest.raises(SettingError, match="must be one ASCII character"):
             opened(tmp_path, "csv", rows(), delimiter=delimiter)
