@@ -14,9 +14,11 @@ import numpy as np
 import pyarrow
 import pyarrow.csv
 import pyarrow.parquet
+import pytest
 from PIL import Image
 
 from client.data import load
+from fedmf.errors import DataError
 from published import write_hdf5, write_sqlite
 
 USERS = ("ann", "bob", "cat")
@@ -183,9 +185,27 @@ def write(path, form, table):
     return path
 
 
+in_every_form = pytest.mark.parametrize("form", ["csv", "parquet", "hub"])
+"""Runs a test with each form of `opened`."""
+
+
 def opened(folder, form, table, **settings):
     """Write a table and load it."""
     return load(f"by_user_{form}", path=str(write(folder / f"data.{form}", form, table)), **settings)
+
+
+def assert_fails_alone(dataset, client, sentence):
+    """Assert that one of three clients cannot be read, and the others can."""
+    assert len(dataset.clients) == 3
+    assert min(len(dataset.clients[other]) for other in {0, 1, 2} - {client}) > 0
+    with pytest.raises(DataError, match=sentence):
+        dataset.clients[client]
+
+
+def spoilt(values, row):
+    """Return an array of texts in which the one in `row` is not UTF-8."""
+    held = [b"\xff" if n == row else value.encode() for n, value in enumerate(values)]
+    return pyarrow.array(held, pyarrow.binary()).view(pyarrow.string())
 
 
 def own_csv(path):
