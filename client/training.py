@@ -243,8 +243,13 @@ def new_step(settings: TrainingSettings, parameters: list[Tensor]) -> Step:
 
 def _is_known(module: nn.Module) -> bool:
     """Return whether a module, of torch or of this package and without hooks, neither keeps anything nor draws."""
-    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-    is_as_written = "forward" not in vars(module) and not hooks
+    hooks = (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._backward_pre_hooks,
+        module._backward_hooks,
+    )
+    is_as_written = "forward" not in vars(module) and not any(hooks)
     may_draw = isinstance(module, _DRAWING) or bool(getattr(module, "dropout", 0))
     return type(module).__module__.startswith(_KNOWN) and is_as_written and not may_draw
 

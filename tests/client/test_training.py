@@ -138,6 +138,18 @@ def test_what_layers_draw_depends_on_client_and_epoch_alone(make):
     assert not np.array_equal(*updates)
 
 
+@pytest.mark.parametrize(
+    "kind", ["forward_pre_hook", "forward_hook", "full_backward_pre_hook", "full_backward_hook"]
+)
+def test_what_a_hook_leaves_in_a_model_reaches_no_other_client(kind):
+    model = network()
+    getattr(model[3], f"register_{kind}")(lambda module, *given: vars(module).update(called=True))
+    trainer = Trainer(model, settings())
+    turn(trainer)
+    assert trainer._model[3].called
+    assert not hasattr(trainer._made[3], "called")
+
+
 class Partly(nn.Module):
     """A layer that the outputs depend on, one that they do not, and a table whose gradients are sparse."""
 
