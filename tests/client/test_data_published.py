@@ -4,16 +4,13 @@ Names of splits, words and sentences below are those of tensorflow/federated:
 tensorflow_federated/python/simulation/datasets/emnist.py, shakespeare.py and stackoverflow.py.
 """
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
-from PIL import Image
 
+import small_files
 from client.data import IGNORED_TARGET, Dataset, load
 from client.data.text import BOS, EOS, LEAF_CHARACTERS, OOV, PAD, SPECIAL, windows
 from fedmf.errors import DataError, SettingError
@@ -37,6 +34,13 @@ def emnist() -> dict[str, dict[str, Columns]]:
         "digits_only_test": {"f0000_14": writer(1, 10)},
         "digits_only_train": {"f0000_14": writer(4, 10)},
     }
+
+
+def hub(folder: Path, images: np.ndarray, writers: list[str], kinds: np.ndarray) -> str:
+    """Write the hub's file of images [n, 28, 28], uint8, of these writers and classes; return its path."""
+    column = [{"bytes": small_files.encoded(image), "path": None} for image in images]
+    more = {"writer_id": writers, "hsf_id": [0] * len(images), "character": kinds}
+    return str(small_files.parquet(folder, image=column, **more) / "train.parquet")
 
 
 def labels(dataset: Dataset) -> tuple[list[list[int]], list[int]]:
@@ -93,20 +97,8 @@ def test_digits_of_leafs_and_the_hubs_files_are_those_with_such_a_label(tmp_path
     }
     path = write_leaf(tmp_path / "leaf", {"train": leaf, "test": leaf})
     assert labels(load("femnist", path=path, only_digits=True)) == ([[0, 5]], [0, 5])
-    rows = []
-    for image, kind in zip(images, kinds % 15, strict=True):
-        buffer = io.BytesIO()
-        Image.fromarray(image).save(buffer, format="PNG")
-        rows.append(
-            {
-                "image": {"bytes": buffer.getvalue(), "path": None},
-                "writer_id": "w",
-                "hsf_id": 0,
-                "character": kind,
-            }
-        )
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "train.parquet")
-    dataset = load("femnist", path=str(tmp_path / "train.parquet"), only_digits=True)
+    path = hub(tmp_path / "hub", images, ["w"] * 20, kinds % 15)
+    dataset = load("femnist", path=path, only_digits=True)
     held = np.concatenate([dataset.clients[0].y, dataset.test.y])
     assert sorted(held.tolist()) == sorted(kind for kind in kinds % 15 if kind < 10)
     with pytest.raises(DataError, match=r"no label below 10"):
@@ -160,21 +152,10 @@ def test_pixels_as_published_have_paper_as_one(tmp_path: Path, form: str) -> Non
         }
         path = write_leaf(tmp_path, {"train": users["all_train"], "test": users["all_test"]})
     else:
-        rows = []
-        for image in pixels:
-            buffer = io.BytesIO()
-            Image.fromarray(np.rint(image * 255).astype(np.uint8)).save(buffer, format="PNG")
-            for user in ("f0001_41", "f0000_14"):
-                rows += [
-                    {
-                        "image": {"bytes": buffer.getvalue(), "path": None},
-                        "writer_id": user,
-                        "hsf_id": 0,
-                        "character": 1,
-                    }
-                ] * 2
-        path = str(tmp_path / "train.parquet")
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        # Each image twice for each of two writers.
+        images = np.repeat(np.rint(pixels * 255).astype(np.uint8), 4, axis=0)
+        writers = ["f0001_41", "f0001_41", "f0000_14", "f0000_14"] * len(pixels)
+        path = hub(tmp_path / "hub", images, writers, np.ones(len(images), np.int64))
     published, turned = load("femnist", path=path, as_published=True), load("femnist", path=path)
     for one, other in zip([*published.clients, published.test], [*turned.clients, turned.test], strict=True):
         np.testing.assert_allclose(one.x, 1 - other.x, atol=1e-6)
