@@ -20,28 +20,6 @@ from client.imports import need
 from fedmf.errors import DataError
 
 _AT_ONCE = 1000  # rows of a table that are in memory together
-_EXAMPLE = """
-name: "example.proto" package: "tf" syntax: "proto3"
-message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
-message_type { name: "FloatList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
-message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
-message_type {
-  name: "Feature" oneof_decl { name: "kind" }
-  field { name: "texts" number: 1 label: LABEL_OPTIONAL type_name: ".tf.BytesList" oneof_index: 0 }
-  field { name: "floats" number: 2 label: LABEL_OPTIONAL type_name: ".tf.FloatList" oneof_index: 0 }
-  field { name: "integers" number: 3 label: LABEL_OPTIONAL type_name: ".tf.Int64List" oneof_index: 0 }
-}
-message_type {
-  name: "Features" field { name: "feature" number: 1 label: LABEL_REPEATED type_name: ".tf.Features.FeatureEntry" }
-  nested_type {
-    name: "FeatureEntry" options { map_entry: true }
-    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
-    field { name: "value" number: 2 label: LABEL_OPTIONAL type_name: ".tf.Feature" }
-  }
-}
-message_type { name: "Example" field { name: "features" number: 1 label: LABEL_OPTIONAL type_name: ".tf.Features" } }
-"""
-"""tf.train.Example as TensorFlow's example.proto and feature.proto describe it; names of fields are not on the wire."""
 
 
 @dataclass(frozen=True)
@@ -103,24 +81,13 @@ def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[
             raise DataError(f"{path} holds no group examples/USER; it must be an HDF5 file of TFF.")
         for user in groups:
             try:  # what is damaged or of another type here is this user's problem alone
-                columns = [groups[user][name][:] for name in files.fields]
-                is_even = len({len(column) for column in columns}) == 1
-            except (
-                ArithmeticError,
-                AttributeError,
-                LookupError,
-                MemoryError,
-                OSError,
-                RuntimeError,
-                TypeError,
-                ValueError,
-            ):
-                is_even = False
-            if is_even:
-                for values in zip(*columns, strict=True):
-                    yield Raw(user, path, dict(zip(files.fields, values, strict=True)))
-            else:
+                with reading(path, "columns of one length", also=(Exception,)):  # of many kinds
+                    columns = [groups[user][name][:] for name in files.fields]
+                    rows = list(zip(*columns, strict=True))
+            except DataError:
                 yield Raw(user, path, wrong=f"it must hold {', '.join(files.fields)} of one length.")
+                continue
+            yield from (Raw(user, path, dict(zip(files.fields, values, strict=True))) for values in rows)
 
 
 def _sqlite_splits(path: Path) -> list[str]:
@@ -155,8 +122,9 @@ def _read_sqlite(path: Path, files: Files, split: str) -> Iterator[Raw]:
                 f"{path} has no clients in the split {name!r}; its splits are {others}, and it must be the sqlite "
                 "file of TFF for this data set."
             )
-        question = (
-            "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY rowid"
+        question = (  # bytes, since a text that is no UTF-8 would be an error of the whole file
+            "SELECT client_id, CAST(serialized_example_proto AS BLOB) FROM examples WHERE split_name = ? "
+            "ORDER BY rowid"
         )
         heard: set[str] = set()
         for user, message in file.execute(question, (name,)):
@@ -166,6 +134,30 @@ def _read_sqlite(path: Path, files: Files, split: str) -> Iterator[Raw]:
     if heard and split.endswith("train"):
         for user in [user for user, count in counts.items() if count and user not in heard]:
             yield Raw(user, path, wrong="its examples are not there.")
+
+
+_EXAMPLE = """
+name: "example.proto" package: "tf" syntax: "proto3"
+message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "FloatList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type {
+  name: "Feature" oneof_decl { name: "kind" }
+  field { name: "texts" number: 1 label: LABEL_OPTIONAL type_name: ".tf.BytesList" oneof_index: 0 }
+  field { name: "floats" number: 2 label: LABEL_OPTIONAL type_name: ".tf.FloatList" oneof_index: 0 }
+  field { name: "integers" number: 3 label: LABEL_OPTIONAL type_name: ".tf.Int64List" oneof_index: 0 }
+}
+message_type {
+  name: "Features" field { name: "feature" number: 1 label: LABEL_REPEATED type_name: ".tf.Features.FeatureEntry" }
+  nested_type {
+    name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type_name: ".tf.Feature" }
+  }
+}
+message_type { name: "Example" field { name: "features" number: 1 label: LABEL_OPTIONAL type_name: ".tf.Features" } }
+"""
+"""tf.train.Example as TensorFlow's example.proto and feature.proto describe it; names of fields are not on the wire."""
 
 
 @cache
@@ -231,8 +223,11 @@ def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
                 f"{file} lacks the column {absent[0]}; it must have {', '.join(files.hub_columns)}."
             )
         for batch in table.held.to_batches(_AT_ONCE):
-            with reading(file, "texts of UTF-8"):
-                rows = batch.to_pylist()
+            with reading(file, "a table"):
+                columns = [map(tables.value_of, batch.column(name)) for name in files.hub_columns]
+                rows = [
+                    dict(zip(files.hub_columns, values, strict=True)) for values in zip(*columns, strict=True)
+                ]
             yield from (Raw(row[files.hub_columns[0]], file, row) for row in rows)
 
 

@@ -139,6 +139,15 @@ def kind_of(kind: Any) -> str:
     return next((name for name, tests in _TYPES.items() if any(test(kind) for test in tests)), "")
 
 
+def value_of(cell: Any) -> Any:
+    """Return the value of a cell, None for an empty one and for a text, or a list of texts, that is not UTF-8."""
+    try:
+        value = cell.as_py()
+    except UnicodeDecodeError:
+        return None
+    return None if isinstance(value, list) and None in value else value
+
+
 def read_csv(path: Path, columns: Columns, delimiter: str = ",", folder: Path | None = None) -> Table:
     """Return a CSV file, or the CSV files of a folder, as a table of texts, so that 7 and 007 stay two users."""
     files = _listed(path, "CSV", ["*.csv"])

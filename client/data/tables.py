@@ -32,6 +32,7 @@ from client.data.table_files import (
     Columns,
     Table,
     kind_of,
+    value_of,
 )
 from client.data.text import from_texts, split_text
 from fedmf.errors import DataError, SettingError
@@ -267,12 +268,3 @@ def _tokens(table: Table, name: str, level: str) -> list[Sequence[str] | None]:
     if kind_of(column.type) == LIST and kind_of(column.type.value_type) != TEXT:
         raise DataError(f"{table.about(name)} is {column.type}{right}.")
     return [None if value is None else split_text(value, level) for value in map(value_of, column)]
-
-
-def value_of(cell: Any) -> Any:
-    """Return the value of a cell, None for an empty one and for a text, or a list of texts, that is not UTF-8."""
-    try:
-        value = cell.as_py()
-    except UnicodeDecodeError:
-        return None
-    return None if isinstance(value, list) and None in value else value

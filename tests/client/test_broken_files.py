@@ -8,6 +8,8 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import small_files
@@ -78,6 +80,15 @@ def bob_as(path, value, split="train"):
     document = json.loads(file.read_text())
     document["user_data"]["bob"] = "BOB"
     file.write_text(json.dumps(document).replace('"BOB"', value))
+
+
+def with_spoilt_text(path):
+    """Write the hub's CSV as parquet, in which a text of bob is not UTF-8."""
+    (path / "shakespeare.csv").unlink()
+    names, *lines = [line.split(",") for line in small_files.PLAYS.splitlines()]
+    columns = dict(zip(names, zip(*lines, strict=True), strict=True))
+    table = pyarrow.table(columns | {"x": small_files.spoilt(columns["x"], 7)})
+    pyarrow.parquet.write_table(table, path / "shakespeare.parquet")
 
 
 DEEP = "[" * 100_000
@@ -191,6 +202,8 @@ VALUES = [
     ("femnist_sqlite", altered("DELETE FROM examples WHERE client_id = 'bob'"), UNREAD),
     *(("femnist_sqlite", altered(f"UPDATE examples SET serialized_example_proto = x'{held}' WHERE client_id = 'bob' "
        "AND split_name LIKE '%train'"), UNREAD) for held in ("", "0a", INTEGER_PIXELS)),
+    ("femnist_sqlite", altered("UPDATE examples SET serialized_example_proto = CAST(x'ff' AS TEXT) WHERE client_id = 'bob' "
+     "AND split_name LIKE '%train'"), UNREAD),
     ("femnist_leaf", leaf(lambda data: data["bob"]["y"].__setitem__(2, 62)), "label 62"),
     ("femnist_leaf", leaf(lambda data: data["bob"]["y"].__setitem__(2, 10**30)), UNREAD),
     ("femnist_leaf", leaf(lambda data: data["bob"]["y"].__setitem__(0, "1")), UNREAD),
@@ -204,6 +217,7 @@ VALUES = [
     ("shakespeare_hdf5", changed_hdf5("train", replaced("snippets", [1, 2])), UNREAD),
     ("shakespeare_hdf5", changed_hdf5("train", replaced("snippets", [b"fine", b"\xff"])), UNREAD),
     ("shakespeare_csv", text(small_files.PLAYS.replace(BOB, BOB.replace("to be", "be")), "shakespeare.csv"), UNREAD),
+    ("shakespeare_csv", with_spoilt_text, UNREAD),
     ("stackoverflow_hdf5", changed_hdf5("train", replaced("tokens", [b"\xff"])), UNREAD),
     ("stackoverflow_hdf5", changed_hdf5("train", replaced("tokens")), UNREAD),
     *(("femnist_leaf", bob_as(value), UNREAD) for value in ODD_USERS),
