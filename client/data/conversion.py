@@ -303,7 +303,10 @@ def _mapped(path: Path, part: np.ndarray) -> np.ndarray:
 
 
 def _imported(path: Path, split: str) -> Split:
-    """Return one split of a folder that was imported."""
+    """Return one split of a folder that was imported.
+
+    Raises `DataError` where the arrays do not fit together; `order`, which may be gigabytes, is not read here.
+    """
     folder = path / split
     if not folder.is_dir():
         raise DataError(
@@ -314,12 +317,18 @@ def _imported(path: Path, split: str) -> Split:
         is_empty = {
             file: file.stat().st_size <= np.lib.format.ARRAY_ALIGN * 2 for file in folder.glob("*.npy")
         }
-        return Split.of(
-            {
-                file.stem: np.load(file, mmap_mode=None if empty else "r", allow_pickle=False)
-                for file, empty in is_empty.items()
-            }
-        )
+        arrays = {
+            file.stem: np.load(file, mmap_mode=None if empty else "r", allow_pickle=False)
+            for file, empty in is_empty.items()
+        }
+        held = Split.of(arrays)
+        lengths = {len(arrays[name]) for name in ("x", "ends", "y", "order") if name in arrays}
+        bounds = held.bounds
+        fits = bounds.dtype == np.int64 and bounds.shape == (len(held.names) + 1,)
+        fits = fits and bounds[0] == 0 and lengths == {bounds[-1]} and bool((held.counts > 0).all())
+    if not fits:
+        raise DataError(f"{folder} holds arrays that do not fit together; import the files again.")
+    return held
 
 
 def as_bytes(x: np.ndarray) -> np.ndarray:

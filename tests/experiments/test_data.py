@@ -270,6 +270,26 @@ def test_files_too_big_to_be_converted_at_every_start_say_the_command(
         load("femnist", path=str(tmp_path / "letters"), only_digits=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("bounds", np.array([0, 10**6, 12, 18])),
+        ("bounds", np.array([0, 6, 18])),
+        ("bounds", np.array([0.0, 6.0, 12.0, 18.0])),
+        ("bounds", np.array([0, 6, 12, 19])),
+        ("y", np.zeros(17, np.int64)),
+        ("order", np.array(0)),
+    ],
+)
+def test_an_imported_folder_that_was_altered_is_answered_with_a_sentence(
+    tmp_path: Path, name: str, array: np.ndarray
+) -> None:
+    out = imported(small_files.leaf(tmp_path / "leaf", "femnist"), tmp_path / "out")
+    np.save(out / "train" / f"{name}.npy", array)
+    with pytest.raises(DataError, match=r"out/train (holds arrays that do not fit together|cannot be read)"):
+        load("femnist", path=str(out))
+
+
 def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tmp_path: Path) -> None:
     path = small_files.leaf(tmp_path / "leaf", "femnist")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
