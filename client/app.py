@@ -182,7 +182,8 @@ def make_client_app(
 
     Where a client's turn leaves the device unusable to this process (a failed assertion on a CUDA device), its update is
     zero, and `DeviceLostError` is raised where another client is asked for, as where no trainer can be made after it: the
-    caller should ask another process the whole message (`experiments.engines.processes.Pool` does). `on_failure` is told of each client whose update is zero because it could not train.
+    caller should ask another process the whole message (`experiments.engines.processes.Pool` does). `on_failure` is told of
+    each client whose update is zero because it could not train.
     """
     app = ClientApp()
     resident = Resident(make_trainer, plan)

@@ -6,12 +6,13 @@ no test example. It raises `DataError` with the files to put where, when there a
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, cast
 
 import numpy as np
 
 from client.data.clients import ArrayClients
-from client.data.conversion import Benchmark, Made, Split, numbers
+from client.data.conversion import Benchmark, Made, Split
 from client.data.dataset import (
     CLASSIFICATION,
     IGNORED_TARGET,
@@ -56,7 +57,7 @@ def load_femnist(
     held = FEMNIST.held(path)
     by_label = only_digits and held.form != "tff"
     prefix = "digits_" if only_digits and not by_label else ""
-    train, test, rows = held.parted(public, prefix, _digits if by_label else lambda split: split)
+    train, test, rows = held.train_and_test(public, prefix, _digits if by_label else lambda split: split)
     convert = as_float32 if as_published else _turned if held.form == "hub" else _ink
     return FEMNIST.dataset(
         train,
@@ -84,11 +85,20 @@ def _picture(columns: Mapping[str, Any]) -> Made:
             )
     else:
         x, label = columns.values()
-        pixels = numbers(x, "fiu", SHAPE)
+        pixels = _numbers(x, "fiu", SHAPE)
         if not ((pixels >= 0) & (pixels <= 1)).all():
             raise DataError("A stored example holds pixels that are not 0 (black) to 1 (white).")
         pixels = pixels.astype(np.float32)
-    return pixels, numbers(label, "iu").astype(np.int64)
+    return pixels, _numbers(label, "iu").astype(np.int64)
+
+
+def _numbers(value: Any, kinds: str, shape: tuple[int, ...] = ()) -> np.ndarray:
+    """Return a value as numbers [*shape] of one of numpy's `kinds`; raise `DataError` for another."""
+    with reading("It", f"{prod(shape)} numbers"):  # numpy's own view of lists of many lengths and types
+        array = np.asarray(value)
+    if array.dtype.kind not in kinds or array.size != prod(shape):
+        raise DataError(f"It must hold {prod(shape)} {'pixels' if shape else 'whole number as its label'}.")
+    return array.reshape(shape)
 
 
 def _ink(x: np.ndarray) -> np.ndarray:
@@ -142,11 +152,12 @@ def load_shakespeare(
     """Return Shakespeare's roles; inputs int64 [n, 80], 86 public characters and 4 special tokens.
 
     TFF's snippets are cut into windows in which each character is predicted from those before it. LEAF's and the hub's
-    examples are 80 characters and one next character, the only target. With `as_published` snippets are read as bytes and cut into pieces of 81 that share no character, the first of
-    which is never predicted, and the accuracy leaves out padding alone: unknown characters and ends count, as in TFF.
+    examples are 80 characters and one next character, the only target. With `as_published` snippets are read as bytes and cut
+    into pieces of 81 that share no character, the first of which is never predicted, and the accuracy leaves out padding
+    alone: unknown characters and ends count, as in TFF.
     """
     held = SHAKESPEARE.held(path)
-    train, test, rows = held.parted(public)
+    train, test, rows = held.train_and_test(public)
     if held.form == "tff":
         train = _cut(train, as_published)
         if test is not None:

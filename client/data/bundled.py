@@ -14,17 +14,12 @@ from client.data.identity import Fingerprint, LazyClients
 from fedmf.checks import check_at_least, check_non_negative
 from fedmf.errors import SettingError
 
+# Scanned digits.
 DIGITS = {
     "licence": "CC BY 4.0",
     "source": "UCI Optical Recognition of Handwritten Digits (Alpaydin and Kaynak 1998), shipped with scikit-learn",
 }
 TEST_DIGITS = 360
-SYNTHETIC = {"licence": "none needed", "source": "drawn by this program"}
-MOST_CLIENTS = 10**9
-CENTRES, CLIENT, TEST = range(3)
-SPREAD = 2.0
-"""Norm of a class centre over the standard deviation of a coordinate: the classes overlap."""
-
 _Whole = npt.NDArray[np.int64]
 
 
@@ -96,6 +91,15 @@ def _in_proportion(counts: _Whole, total: int, rng: np.random.RandomState) -> _W
         parts[rng.choice(tied, size=min(len(tied), missing), replace=False)] += 1
     whole: _Whole = parts.astype(np.int64)
     return whole
+
+
+# Made-up points.
+SYNTHETIC = {"licence": "none needed", "source": "drawn by this program"}
+MOST_CLIENTS = 10**9
+CENTRES, CLIENT, TEST = range(3)
+"""What is drawn: each has a stream of its own under the seed."""
+SPREAD = 2.0
+"""Norm of a class centre over the standard deviation of a coordinate: the classes overlap."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -99,7 +98,7 @@ class Held:
     form: str
     split: Callable[[str], Split]
 
-    def parted(
+    def train_and_test(
         self, public: Public | None, prefix: str = "", choose: Callable[[Split], Split] = lambda split: split
     ) -> tuple[Split, Split | None, np.ndarray]:
         """Return (training examples, test examples, the rows of these in their order); with `public` None and no rows.
@@ -346,12 +345,3 @@ def as_bytes(x: np.ndarray) -> np.ndarray:
         if as_float32(made[-1]).tobytes() != part.tobytes():  # to the bit: 0 and -0 are equal numbers
             return x
     return np.concatenate(made)
-
-
-def numbers(value: Any, kinds: str, shape: tuple[int, ...] = ()) -> np.ndarray:
-    """Return a value as numbers [*shape] of one of numpy's `kinds`; raise `DataError` for another."""
-    with reading("It", f"{prod(shape)} numbers"):  # numpy's own view of lists of many lengths and types
-        array = np.asarray(value)
-    if array.dtype.kind not in kinds or array.size != prod(shape):
-        raise DataError(f"It must hold {prod(shape)} {'pixels' if shape else 'whole number as its label'}.")
-    return array.reshape(shape)
