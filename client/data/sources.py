@@ -224,10 +224,7 @@ def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
             )
         for batch in table.held.to_batches(_AT_ONCE):
             with reading(file, "a table"):
-                columns = [map(tables.value_of, batch.column(name)) for name in files.hub_columns]
-                rows = [
-                    dict(zip(files.hub_columns, values, strict=True)) for values in zip(*columns, strict=True)
-                ]
+                rows = tables.rows_of(batch)
             yield from (Raw(row[files.hub_columns[0]], file, row) for row in rows)
 
 
