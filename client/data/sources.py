@@ -66,7 +66,7 @@ class Source:
 def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[Raw]:
     """Yield the examples of TFF's HDF5 files user by user: /examples/USER/COLUMN, examples along the first axis.
 
-    A user without one of the columns is one example that cannot be read.
+    A training user without examples, or without one of the columns, is one example that cannot be read.
     """
     path = paths[split]
     if not path.is_file():
@@ -87,6 +87,8 @@ def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[
             except DataError:
                 yield Raw(user, path, wrong=f"it must hold {', '.join(files.fields)} of one length.")
                 continue
+            if not rows and split.endswith("train"):
+                yield Raw(user, path, wrong="there are no examples.")
             yield from (Raw(user, path, dict(zip(files.fields, values, strict=True))) for values in rows)
 
 

@@ -220,6 +220,7 @@ VALUES = [
     ("shakespeare_csv", with_spoilt_text, UNREAD),
     ("stackoverflow_hdf5", changed_hdf5("train", replaced("tokens", [b"\xff"])), UNREAD),
     ("stackoverflow_hdf5", changed_hdf5("train", replaced("tokens")), UNREAD),
+    ("shakespeare_hdf5", changed_hdf5("train", replaced("snippets", np.empty(0, "S9"))), UNREAD),
     *(("femnist_leaf", bob_as(value), UNREAD) for value in ODD_USERS),
 ]  # fmt: skip
 
