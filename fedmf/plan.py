@@ -294,10 +294,11 @@ class Plan:
             return after
         before, new = (rounded_up(spent.epsilon) for spent in (self.spent_on(ledger), after))
         why = "to which no limit was set" if limit is None else f"above {name}={limit:g}"
+        allow = f"max_epsilon={new}" if math.isfinite(after.epsilon) else "max_epsilon=null, no limit at all"
         raise PrivacyBudgetExhausted(
             f"{counted(epochs, 'more epoch')} would bring epsilon from {before} to {new} at "
             f"delta={rounded_up(after.delta)} (one client, {after.adjacency}), {why}: not started. "
-            f"If that is acceptable for the clients, allow it with max_epsilon={new}."
+            f"If that is acceptable for the clients, allow it with {allow}."
         )
 
     @property

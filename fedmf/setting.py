@@ -40,10 +40,15 @@ def setting(
 
 
 def check_fields(settings: Any) -> None:
-    """Raise `SettingError` for a field of a dataclass that is none of its choices or that its check refuses; None is neither."""
+    """Raise `SettingError` for a field of a dataclass that is none of its choices, or that its check does not allow.
+
+    None is allowed where it is the default.
+    """
     for item in fields(settings):
         value, check = getattr(settings, item.name), item.metadata.get("check")
-        if value is not None and check is not None:
+        if value is None and item.default is None:
+            continue
+        if check is not None:
             check(item.name, value)
-        elif value is not None and item.metadata.get("choices"):
+        elif item.metadata.get("choices"):
             check_choice(item.name, value, item.metadata["choices"])

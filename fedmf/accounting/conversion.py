@@ -164,7 +164,7 @@ def best_replace_order(curve: Curve, plain: Curve, delta: float) -> tuple[float,
 
     `curve` is the zero-out curve of the sparsified epochs, `plain` the curve, already under replacement, of
     the epochs with keep probability 1; the two compose by addition. The order is None if none gives a
-    finite epsilon. Every pair gives a valid epsilon: the best with b = c first, then both from there.
+    finite epsilon. Every pair gives a valid epsilon; the search begins at the best with b = c and then changes both.
     """
     from scipy.optimize import fmin
 

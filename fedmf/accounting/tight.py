@@ -140,8 +140,8 @@ def certified_epsilon(
 ) -> float:
     """Return an epsilon that formula (A), or (C) with a stop, proves at `delta`; infinite if there is none.
 
-    Both directions, zero-out adjacency. `scaled_lam` is s = lam tau; exp(-s mu^2/tau + n psi) is held to `tail`, which fixes
-    mu; `stop` is b of formula (C). The result is valid however they were found; they must not depend on data.
+    Both directions, zero-out adjacency. `scaled_lam` is s = lam tau > 0; exp(-s mu^2/tau + n psi) is held to `tail` > 0, which
+    fixes mu; `stop` is b of formula (C). The result is valid however they were found; they must not depend on data.
     """
     if stop is not None and stop < least_stop(setting.tau):
         return math.inf
@@ -171,36 +171,35 @@ def search(
     """Return (s, tail, stop) that give nearly the least epsilon: the best of a grid, improved by a local search."""
     from scipy.optimize import fmin  # 0.1 s, which a client need not spend
 
-    def epsilon_of(s: float, psi: float, share: float, stop: float | None) -> float:
-        free = delta - setting.hits(stop)
-        mu_squared = (
-            float(setting.squared_mu(s, np.asarray(psi), share * free)) if 0 < share < 1 else math.inf
-        )
-        return (
-            gaussian_epsilon(math.sqrt(mu_squared), free * (1 - share))
-            if 0 <= mu_squared < LARGEST_EPSILON
-            else math.inf
-        )
+    free = {stop: delta - setting.hits(stop) for stop in stops}  # what the stops leave of delta
+
+    def epsilon_of(s: float, psi: Floats, share: float, stop: float | None) -> float:
+        if not 0 < share < 1:
+            return math.inf
+        mu_squared = float(setting.squared_mu(s, psi, share * free[stop]))
+        if not 0 <= mu_squared < LARGEST_EPSILON:
+            return math.inf
+        return gaussian_epsilon(math.sqrt(mu_squared), free[stop] * (1 - share))
 
     starts = []
-    for stop in stops:
+    for stop in free:
         grid = np.geomspace(SMALLEST_LAM, LARGEST_LAM if stop is None else LARGEST_STOPPED_LAM, GRID)
         psi = setting.psi(grid, stop, cells=FEW_CELLS)
         for share in TAIL_SHARES:
-            i = int(np.argmin(setting.squared_mu(grid, psi, share * (delta - setting.hits(stop)))))
+            i = int(np.argmin(setting.squared_mu(grid, psi, share * free[stop])))
             starts.append((epsilon_of(grid[i], psi[i], share, stop), grid[i], share, stop))
     best, s, share, stop = min(starts, key=lambda start: start[0])
 
     def epsilon_at(point: Floats) -> float:
         s, share = np.exp(point)
-        return epsilon_of(s, float(setting.psi(s, stop, cells=FEW_CELLS)), share, stop)
+        return epsilon_of(s, setting.psi(s, stop, cells=FEW_CELLS), share, stop)
 
     if 0 < best < math.inf:
         simplex = np.log([s, share]) + np.array([[0.0, 0.0], [0.3, 0.0], [0.0, -0.3]])
         s, share = np.exp(
             fmin(epsilon_at, simplex[0], xtol=3e-3, ftol=1e-6, initial_simplex=simplex, disp=False)
         )
-    return float(s), float(share) * (delta - setting.hits(stop)), stop
+    return float(s), float(share) * free[stop], stop
 
 
 def _stop(setting: Setting, hits: float) -> float:

@@ -11,12 +11,8 @@ from fedmf.mechanisms.bounds import (
     relative_gap as relative_gap,
     run_lower_bound as run_lower_bound,
 )
-from fedmf.mechanisms.factorization import (
-    Factorization as Factorization,
-)
-from fedmf.mechanisms.families import (
-    Family as Family,
-)
+from fedmf.mechanisms.factorization import Factorization as Factorization
+from fedmf.mechanisms.families import Family as Family
 from fedmf.mechanisms.families.custom import (
     noising_family as noising_family,
     strategy_family as strategy_family,

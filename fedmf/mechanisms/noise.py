@@ -50,7 +50,7 @@ def next_noise(
     radius of one client's vector. The covariance of the rows of an epoch is A^-1 B B^T A^-T in every coordinate (Denisov
     et al. 2022, Algorithm 1). Raises `SettingError` for a spent state, whose rows would have another covariance.
     """
-    _refuse_spent(state)
+    _check_not_spent(state)
     given = state
     if donate:
         given = replace(state, buffers=state.buffers.view())
@@ -88,7 +88,7 @@ def advanced(
 
     `donate` and what is raised: as in `next_noise`.
     """
-    _refuse_spent(state)
+    _check_not_spent(state)
     if not len(state.buffers):  # nothing else tells one step from another
         return replace(state, step=step, buffers=state.buffers.view())
     while state.step < step:
@@ -97,8 +97,8 @@ def advanced(
     return state
 
 
-def _refuse_spent(state: StreamState) -> None:
+def _check_not_spent(state: StreamState) -> None:
     if not state.buffers.flags.writeable:
         raise SettingError(
-            f"the noise stream of step {state.step} was handed on to a later step; go on from the last state."
+            f"the noise stream of step {state.step} was handed on to a later step; continue from the last state."
         )

@@ -74,8 +74,9 @@ def make_bounds(
 ) -> Bounds:
     """Return the bounds that a client enforces.
 
-    `linf_norm` None means `l2_norm` times the default of `resolve_linf_ratio`. Raises `SettingError`
-    for an L-infinity bound without an L2 bound, and for int8 values without bounds.
+    `linf_norm` None means `l2_norm` times the default of `resolve_linf_ratio`; one above `l2_norm`, also an infinite one,
+    means `l2_norm`, beyond which no coordinate can be. Raises `SettingError` for an L-infinity bound without an L2 bound,
+    for int8 values without bounds, and for norms that `Bounds` cannot have.
     """
     if l2_norm is None:
         if linf_norm is not None:

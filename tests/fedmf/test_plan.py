@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -46,7 +47,9 @@ def test_linf_bound_is_the_formula_with_rotation_and_the_l2_bound_without():
     rotated = small_plan(dimension=650, clients=200, cohort_size=64, rounds_per_epoch=3)
     assert rotated.bounds.linf_norm == pytest.approx(math.sqrt(2 * math.log(1024 * 64) / 1024))
     assert small_plan(rotation="identity", l2_norm=0.7).bounds.linf_norm == 0.7
-    assert small_plan(linf_norm=5.0, l2_norm=0.7).linf_over_l2 == 1.0
+    for beyond in (5.0, math.inf):
+        plan = small_plan(linf_norm=beyond, l2_norm=0.7)
+        assert (plan.bounds.linf_norm, plan.linf_over_l2) == (0.7, 1.0)
 
 
 @pytest.mark.parametrize(("rounds", "epochs"), [(2, 2), (4, 3)])
@@ -84,6 +87,16 @@ def test_impossible_privacy_targets_are_refused(wrong):
         PrivacyTarget(delta=1e-5, **wrong)
 
 
+def test_none_is_no_value_of_a_setting_that_needs_one():
+    for name, make in (
+        ("delta", partial(PrivacyTarget, delta=None, epsilon=1.0)),
+        ("adjacency", partial(PrivacyTarget, delta=1e-5, epsilon=1.0, adjacency=None)),
+        ("keep_probability", partial(Compression, None)),
+    ):
+        with pytest.raises(SettingError, match=f"{name} is None; it must"):
+            make()
+
+
 def test_one_factorization_is_restarted_every_epoch():
     plan = small_plan()
     same = ("dimension", "participation", "compression", "bounds", "privacy", "seed")
@@ -118,7 +131,7 @@ def test_affordable_epochs_are_those_that_may_begin():
         with pytest.raises(PrivacyBudgetExhausted):
             short.start_epoch(ledger)
         assert short.affordable_epochs == affordable
-    with pytest.raises(PrivacyBudgetExhausted, match="from 0 to inf"):
+    with pytest.raises(PrivacyBudgetExhausted, match=r"from 0 to inf.* with max_epsilon=null"):
         small_plan(noise_multiplier=0.0, max_epsilon=1e9).start_epoch(Ledger())
 
 

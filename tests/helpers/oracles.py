@@ -134,7 +134,7 @@ HONEST = 1000
 
 
 def banded(rounds=4, second=0.5):
-    """A strategy matrix of somebody's own: two bands."""
+    """Return a custom strategy matrix: two bands."""
     return np.eye(rounds) + second * np.eye(rounds, k=-1)
 
 

@@ -97,7 +97,7 @@ def random_vector(dimension: int, norm: float, seed: int = 0) -> np.ndarray:
 
 
 def linf_event(*, noise_over_linf: float, keep_probability: float, coordinates: int) -> EpochEvent:
-    """One epoch of L_inf-CSGM: all D `coordinates` at the bound, noise of sigma = `noise_over_linf` kappa_inf."""
+    """Return one epoch of L_inf-CSGM: all D `coordinates` at the bound, noise of sigma = `noise_over_linf` kappa_inf."""
     root = math.sqrt(coordinates)
     return EpochEvent(noise_over_linf / root, keep_probability, 1 / root)
 
@@ -107,7 +107,7 @@ UPDATE = random_vector(50, 0.5)
 
 
 class Answering:
-    """A player of one client a message whose `answer(task fields, message)` makes each reply, or None for silence."""
+    """A worker of one client a message; `answer(task fields, message)` makes each reply, or None for silence."""
 
     def __init__(self, answer, order=1):
         self._answer, self._order, self.seen = answer, order, []
@@ -127,14 +127,14 @@ class Answering:
 
 
 def fields_of(message):
-    """What each client of a message is told, on its own."""
+    """Return the task of each client of a message."""
     task = dict(message.content.config_records[wire.TASK])
     asked = zip(task.pop(wire.CLIENT), task.pop(wire.MASK_KEY), strict=True)
     return [{**task, wire.CLIENT: client, wire.MASK_KEY: key} for client, key in asked]
 
 
 def kept_by(fields):
-    """How many coordinates a client of `PLAN` sends."""
+    """Return how many coordinates a client of `PLAN` sends."""
     return len(wire.coordinates(SecretKey(bytes(fields[wire.MASK_KEY])), 64, 0.5))
 
 
@@ -159,7 +159,7 @@ def tagged(fields, message, data):
 
 
 def run(answer, plan=PLAN, rounds=1, order=1, **options):
-    """Play rounds with clients who `answer`; return the strategy and the worker, which has `seen` their tasks."""
+    """Run rounds with clients that `answer`; return the strategy and the worker, which has `seen` their tasks."""
     worker, strategy = Answering(answer, order), strategy_with(plan, **options)
     strategy.start(LocalGrid(worker), num_rounds=rounds, timeout=30)
     return strategy, worker

@@ -1,9 +1,9 @@
 """Custom families: a matrix, a function that makes one, or a `Family` value. Nothing is taken on trust.
 
 `strategy_family` takes C and `noising_family` takes C^-1, each as a dense array or as a function of the workload; the
-stream is then that of the dense matrix, which draws all earlier fresh rows of the epoch again in every round. A custom `Family`
-returns a stream of this package that keeps a state instead: a `RecurrentStream` takes whatever a state of r rows can make. How far rounding moves the
-noise of these streams is proved; another class of stream is refused.
+stream is then that of the dense matrix, which draws all earlier fresh rows of the epoch again in every round. A custom
+`Family` returns any stream of this package, also one that keeps a state instead: a `RecurrentStream` takes whatever a state
+of r rows can make. How far rounding moves the noise of these streams is proved; another class of stream is an error.
 
 Privacy rests on the sensitivity, so sensitivity and errors are derived from the float32 tables that the stream deploys.
 

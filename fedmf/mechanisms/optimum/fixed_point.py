@@ -79,7 +79,8 @@ def solve(
     """Return the optimum of `workload` with upper / lower - 1 <= `gap` on the LOSS where that is reached.
 
     The iteration begins at `start` (T,) > 0, such as the v of a like workload; None: at a profile that suits prefix
-    sums. A solution that stops above `gap` is still a valid mechanism with valid bounds: the caller decides. Raises `FloatingPointError` if no iterate is finite.
+    sums. A solution that stops above `gap` is still a valid mechanism with valid bounds: the caller decides. Raises
+    `FloatingPointError` if no iterate is finite.
     """
     assert gap >= 10 * QUADRATURE, "the poles resolve no smaller gap"
     v = _profile(workload) if start is None else start

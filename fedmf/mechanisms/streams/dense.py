@@ -1,7 +1,7 @@
 """A stream that multiplies by a dense matrix and needs all rows: for oracles, custom matrices and small T.
 
 Noise row t is a sum over all fresh rows up to t. None is kept: a step draws the earlier ones again from the epoch's key,
-one after another, in the time of t rows and the memory of one.
+one after another, in the time of t rows and the memory of two.
 """
 
 from dataclasses import dataclass

@@ -48,7 +48,7 @@ class NoiseStream(ABC):
     - `next` is pure: the same fresh rows and state give the same bits. With `donate=True` the old state's
       buffers are overwritten, which saves their copy; the old state is then spent.
     - The mean of step t depends on the fresh rows of steps before t only.
-    - A step past the last one, and a state of another stream, raise `SettingError`.
+    - A step past the last one, and a state with another number of rows, raise `SettingError`.
     - `sensitivity` and `errors` are those of the matrix that `next` applies.
 
     The tables are copied, rounded to float32, and cannot be changed. Raises `SettingError` for tables that the stream
@@ -190,8 +190,9 @@ def check_stream(stream: NoiseStream) -> None:
             np.testing.assert_array_equal(other.buffers, after.buffers)
         state = after
     np.testing.assert_array_equal(fresh, kept)
-    with np.testing.assert_raises(SettingError):
-        stream.next(fresh.__getitem__, state)
+    for wrong in (state, StreamState(0, np.zeros((stream.buffers + 1, 3)))):
+        with np.testing.assert_raises(SettingError):
+            stream.next(fresh.__getitem__, wrong)
     assert np.linalg.norm(inverse(emitted), axis=0).max() <= stream.sensitivity * (1 + 1e-9)
     norms, _ = stream.errors(Workload(rounds, 0.5))
     decoder = apply(Workload(rounds, 0.5), emitted)

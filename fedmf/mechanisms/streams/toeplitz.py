@@ -103,9 +103,8 @@ class ToeplitzStream(NoiseStream):
     def _step(self, step: int, fresh: Float64, buffers: Float64, mean: Float64, draw: Draw) -> None:
         filled = min(step, self.buffers)
         ages = (step - 1 - np.arange(filled)) % max(self.buffers, 1) + 1
-        weights = self.tables[ages].astype(
-            np.float64
-        )  # c_k in the order in which the ring holds x_{step - k}
+        # c_k in the order in which the ring holds x_{step - k}
+        weights = self.tables[ages].astype(np.float64)
         for block in blocks(len(mean), min(filled, ADDED) + 1):
             mean[block] = 0
             for first in range(0, filled, ADDED):  # few at once: a sum of n rounded n times

@@ -161,7 +161,7 @@ def test_tables_are_frozen_in_all_twelve_families():
         mechanism.stream.tables[:] = 1
     given = np.ones(2, np.float32)
     stream = ToeplitzStream(3, given)
-    given *= 2  # whoever keeps the fitted tables cannot change the stream
+    given *= 2  # a caller that keeps the fitted tables cannot change the stream
     assert (stream.tables == 1).all()
 
 
