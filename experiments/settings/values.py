@@ -209,7 +209,7 @@ def with_key(text: str, group: str, names: Any) -> str:
     'a.csv has no user; set dataset.user to a column.'
     """
     arguments: Collection[str] = getattr(names, "__dataclass_fields__", names)
-    name = f"(?:{'|'.join(arguments) or '(?!)'})"
+    name = f"(?:{'|'.join(map(re.escape, arguments)) or '(?!)'})"
     places = rf"^(?={name} )|(?<= )(?={name}=)|(?<=[Ss]et )(?={name} to )|(?<=; )(?={name} must )"
     keyed_text = re.sub(places, f"{group}.", text)
     return re.sub(
