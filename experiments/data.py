@@ -1,9 +1,9 @@
 """Prepare data files: `python -m experiments.data import SOURCE OUT`.
 
-Writes what takes long to read as a folder OUT of .npy files, which every process maps: an .npz file, or the unpacked files of
-femnist, shakespeare or stackoverflow as TFF, LEAF and the hub publish them. SOURCE may be flwrlabs/femnist or
-flwrlabs/shakespeare, which are downloaded from the hub. Then dataset.path=OUT. OUT holds the data, decoded and unencrypted; only its owner may read it, and who removes it removes
-all that this command has written.
+Writes what takes long to read as a folder OUT of .npy files, which every process maps: an .npz file, or the unpacked
+files of femnist, shakespeare or stackoverflow as TFF, LEAF and the hub publish them. SOURCE may be flwrlabs/femnist or
+flwrlabs/shakespeare, which are downloaded from the hub. Then dataset.path=OUT. OUT contains the data, decoded and
+unencrypted; only its owner may read it. Removing OUT removes all that this command has written.
 """
 
 import logging
@@ -64,12 +64,14 @@ def import_data(source: str, out: Path, advance: Callable[[int], object]) -> str
     path = Path(source).expanduser()
     with reading(source, "a file or folder"):  # a name may be too long to be one
         exists = path.exists()
-    if not exists and source in [one.files.hub for one in BENCHMARKS if one.files.hub]:
-        path = download(source)
-    elif not exists:
+    if not exists and source not in [one.files.hub for one in BENCHMARKS]:
         raise DataError(f"{source} does not exist; name a file or folder of data.")
     if not out.absolute().parent.is_dir():
         raise DataError(f"{out.parent} is no folder; {out.name} is written into one that is there.")
+    if out.exists():
+        raise DataError(f"{out} exists already; name a new folder.")
+    if not exists:  # downloaded once it is known where the folder goes
+        path = download(source)
     if path.is_file() and zipfile.is_zipfile(path):
         _import_arrays(path, out)
         return "by_user_npz"
@@ -126,8 +128,6 @@ def download(name: str) -> Path:
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
     """Give the block a folder to fill that becomes `out` when all went well, and is gone otherwise; for its owner alone."""
-    if out.exists():
-        raise DataError(f"{out} exists already; name a new folder.")
     try:
         with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as temporary:
             folder = Path(temporary, "folder")

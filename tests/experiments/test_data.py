@@ -250,6 +250,8 @@ def test_a_download_is_imported_by_its_natural_users_and_pictures_are_left_to_ou
     np.testing.assert_array_equal(x[y == 3], 7)
     with pytest.raises(DataError, match=r"could not be downloaded \(KeyError.*put its files .*name that"):
         imported("flwrlabs/femnist", tmp_path / "other")
+    with pytest.raises(DataError, match="exists already"):  # before anything is downloaded
+        imported("flwrlabs/femnist", tmp_path / "out")
 
 
 def test_files_too_big_to_be_converted_at_every_start_say_the_command(
