@@ -214,13 +214,15 @@ def is_not_private(run: Run) -> bool:
 
 
 def label(settings: dict[str, Any]) -> str:
-    """Return the settings that have a value in one line, under short names.
+    """Return the settings that have a value in one line, under short names; all of them where none has.
 
     >>> label({"privacy.epsilon": 8.0, "privacy.noise_multiplier": None, "mechanism.name": "optimal"})
     'epsilon = 8, mechanism = optimal'
+    >>> label({"privacy.max_epsilon": None}), label({})
+    ('max epsilon = –', 'all runs')
     """
     names = short_names(settings)
-    shown = [key for key, value in settings.items() if value is not None]
+    shown = [key for key, value in settings.items() if value is not None] or settings
     return ", ".join(f"{names[key]} = {text_of(key, settings[key])}" for key in shown) or "all runs"
 
 
@@ -306,8 +308,10 @@ def results_table(compared: Comparison) -> Table:
         place
         for group in compared.groups
         for place, value in enumerate(group.settings.values())
-        if isinstance(value, str) and not is_folded
-    } | ({0} if is_folded else set())
+        if isinstance(value, str)
+    }
+    if is_folded:
+        words = {0}
     return Table(header, rows, sorted({*range(len(header))} - words))
 
 
