@@ -1,39 +1,26 @@
-"""Monitoring of a run: lines and a bar on stderr; the gauges of `GAUGES` for Prometheus, over HTTP on the loopback interface of this machine; loggers.
+"""Monitoring of a run: the gauges of `GAUGES` for Prometheus, over HTTP on the loopback interface of this machine; loggers.
 
 Off unless run.metrics_port is given; the package is an extra. The gauges of rounds are set from the rows of metrics.jsonl. No
 privacy statement covers which clients were silent, and when. So no gauge names a client, none counts the clients heard before
 their round is released, and none tells who could not train (docs/deployment.md). The server ends with the run.
-
-Whether a client failed depends on its data alone. Its update counts as zero, with noise like any other; that it failed is
-covered by no noise, so that the count goes to this machine's stderr and into no file (docs/privacy.md).
 
 A logger sends metrics elsewhere, to TensorBoard, MLflow or Weights & Biases, off by default. It receives the rows of
 metrics.jsonl as they are released, with the error of the round from mechanism.json as `noise_error`, and nothing else.
 The packages are extras of their own and are imported only when asked for.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from datetime import timedelta
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column
-
 from client.imports import need
-from client.metrics import ALWAYS
-from experiments.engines.grid import Failure
 from experiments.settings.experiment import Experiment
-from experiments.settings.log import is_on, messages
+from experiments.settings.log import messages
 from experiments.settings.schema import LoggerName, Settings
 from fedmf.accounting.caveats import LARGEST
-from fedmf.checks import rounded_up
 from fedmf.errors import SettingError
-from fedmf.plan import Plan
 from fedmf.version import __version__
 from server.cohort import Presence, node_of
 from server.exchange import pulls_under_way
@@ -255,113 +242,3 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     {'accuracy': 0.5}
     """
     return {key: value for key, value in row.items() if key != "round" and isinstance(value, int | float)}
-
-
-NOT_PRIVATE = "NOT private"
-_PAUSE = 5.0  # seconds between two lines, where there is no terminal
-
-
-def standing(
-    plan: Plan,
-    number: int,
-    spent: tuple[float, float],
-    scored: int | None,
-    values: Mapping[str, Any],
-    *,
-    reproducible: bool = False,
-) -> str:
-    """Return one line about a run after round `number`; `spent` are the epsilons so far and of all planned epochs.
-
-    `values` are accuracy and further metrics of the model of round `scored`, the last that was scored; None for one that
-    is not defined. Epsilons are rounded up: no line may claim more privacy than the statement.
-    """
-    who, (epsilon, end) = plan.participation, spent
-    epoch = (number - 1) // who.rounds_per_epoch + 1
-    parts = [f"round {number}/{who.rounds}", f"epoch {epoch}/{who.epochs}"]
-    if plan.sigma == 0:
-        parts.append(f"{NOT_PRIVATE} (no noise)")
-    elif reproducible:
-        parts.append(f"epsilon {rounded_up(epsilon)}, {NOT_PRIVATE}")
-    else:
-        mark = f", {NOT_PRIVATE}" if end > LARGEST else ""
-        parts.append(f"epsilon {rounded_up(epsilon)} of {rounded_up(end)}{mark}")
-    if scored is not None:
-        parts.append(f"accuracy {_number(values.get('accuracy'), '.1%')} (round {scored})")
-    parts += [f"{name} {_number(value, '.4g')}" for name, value in values.items() if name not in ALWAYS]
-    return " | ".join(parts)
-
-
-def _number(value: Any, form: str) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:{form}}".replace("%", " %")
-
-
-class View:
-    """Shows how far a run is: on a terminal by a bar while `display` is entered, else by a line every few seconds.
-
-    `job` names the job of a sweep ("job 3/12"), whose last line is left to the sweep. `clock` gives seconds that never fall.
-    """
-
-    def __init__(self, rounds: int, job: str = "", clock: Any = time.monotonic) -> None:
-        console = Console(stderr=True)
-        self._is_live = console.is_terminal and not is_on()
-        self._rounds, self._job, self._clock = rounds, job, clock
-        self.display = Progress(
-            TextColumn("{task.description}", markup=False, table_column=Column()),  # wraps, is never cut
-            BarColumn(20),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            speed_estimate_period=math.inf,
-            get_time=clock,
-            disable=not self._is_live,
-        )
-        self._task = self.display.add_task(job, total=rounds)
-        self._shown = clock()
-
-    def begin(self, released: int) -> None:
-        """Count from now on: a session begins after `released` rounds."""
-        self.display.reset(self._task, completed=released)
-
-    def show(self, number: int, text: str) -> None:
-        """Display the line `text` about the run after round `number`, unless another was displayed a moment ago."""
-        if self._job:
-            text = f"{self._job} | {text}"
-        self.display.update(self._task, completed=number, description=text)
-        is_last = number == self._rounds and not self._job
-        if self._is_live or (not is_last and self._clock() - self._shown <= _PAUSE):
-            return
-        self._shown = self._clock()
-        left = self.display.tasks[0].time_remaining
-        messages.info(f"{text} | time left {timedelta(seconds=left)}" if left else text)
-
-
-class FailureCount:
-    """The clients of this process's rounds that could not train."""
-
-    def __init__(self) -> None:
-        self._failed: dict[str, str] = {}  # client -> reason, in the round in progress
-        self._asked = self._all = 0  # in all rounds
-        self._first = ""
-
-    def add(self, failure: Failure) -> None:
-        """Take note of one client of the round in progress."""
-        self._failed[failure.client] = failure.reason
-
-    def on_heard(self, number: int, asked: Sequence[str]) -> None:
-        """Count round `number`, whose replies are in, and log the first failure of the run."""
-        reasons = [self._failed[client] for client in asked if client in self._failed]
-        self._failed.clear()
-        self._asked, self._all = self._asked + len(asked), self._all + len(reasons)
-        if reasons and not self._first:
-            self._first = f"the first in round {number}: {reasons[0]}"
-            with suppress(OSError, ValueError):  # whether it can be printed must not decide what is released
-                messages.info(f"round {number}: {_zeros(len(reasons), len(asked))}; {self._first}")
-
-    def log_total(self) -> None:
-        """Log how many failed in all rounds; nothing where none did."""
-        if self._first:
-            messages.info(f"{_zeros(self._all, self._asked)}; {self._first}")
-
-
-def _zeros(failed: int, asked: int) -> str:
-    return f"{failed} of {asked} clients failed and count as zeros"

@@ -25,7 +25,8 @@ from experiments.run_files.directory import (
     RunDirectory,
 )
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
-from experiments.session.monitoring import Log, View, standing
+from experiments.session.monitoring import Log
+from experiments.session.progress import View, standing
 from experiments.settings.experiment import Experiment, shape_of
 from experiments.settings.groups import lowest_rms_error
 from experiments.settings.log import messages

@@ -24,7 +24,8 @@ from experiments.run_files.directory import CHECKPOINT, CONFIG, RunDirectory
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance, own_code
 from experiments.run_files.reader import fixed
 from experiments.session import resume
-from experiments.session.monitoring import FailureCount, View, Watch, import_logger, open_logger, open_watch
+from experiments.session.monitoring import Watch, import_logger, open_logger, open_watch
+from experiments.session.progress import FailureCount, View
 from experiments.session.recorder import Recorder, Scorer
 from experiments.session.resume import recorded_parts, taken_up
 from experiments.settings import log as json_log

@@ -10,7 +10,7 @@ import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from experiments.session.monitoring import View
+from experiments.session.progress import View
 
 # Written out: a figure that is added is added here too, by somebody who has asked what covers it (docs/deployment.md).
 OF_A_SIMULATION = {

@@ -18,7 +18,7 @@ from experiments import run
 from experiments.engines.grid import Failure
 from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.run_files.reader import read_run
-from experiments.session.monitoring import FailureCount, View, standing
+from experiments.session.progress import FailureCount, View, standing
 from experiments.session.recorder import is_scored
 from experiments.settings.compose import compose
 from experiments.settings.schema import SweepSettings
