@@ -47,9 +47,8 @@ def mechanism_file(plan: Plan, misgivings: Sequence[str]) -> dict[str, Any]:
     independent = design_run("independent", factorization.workloads)
     # What one independent round leaves on a coordinate of the mean update, z Delta_2/(gamma n) for the radius accounted, in
     # units of the update. Times `per_round_error`, which counts the sensitivity, it is the noise in the accumulated updates.
-    noise = None
-    if plan.noise_multiplier and plan.counted_radius is not None:
-        noise = plan.noise_multiplier * plan.counted_radius / plan.denominator
+    radius = plan.bounds.radius
+    noise = plan.mean_noise_std * radius if plan.noise_multiplier and radius is not None else None
     return {
         "family": factorization.family,
         "epochs": len(factorization.epochs),
