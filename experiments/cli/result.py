@@ -1,4 +1,4 @@
-"""What a finished run did, printed on stdout: a table, three lines on its privacy, and where its page lies."""
+"""What a finished run did, printed on stdout: a table, the privacy statement in short with its warnings, and where its page is."""
 
 from typing import Any
 

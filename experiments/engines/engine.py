@@ -30,12 +30,7 @@ from client.imports import looking_here
 from client.parameters import digest_tensors, fixed_tensors, layout_of
 from client.training import pick_device
 from experiments.engines.grid import FaultyWorker, InProcessWorker, Worker, note
-from experiments.engines.processes import (
-    LocalProcess,
-    Pool,
-    stopped,
-    why_not,
-)
+from experiments.engines.processes import LocalProcess, Pool, stopped, why_not
 from experiments.engines.ray import RayProcess, ray_processes
 from experiments.run_files.provenance import files_digest, own_code
 from experiments.settings.experiment import Clients, Experiment, build_for_clients

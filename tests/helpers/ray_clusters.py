@@ -19,9 +19,9 @@ from torch import nn
 from client.data import Dataset
 from client.data.clients import by_user, stored_examples
 from experiments.cli.command import guard
-from runs import ROOT, composed, simulate
+from runs import ROOT, SEARCH, composed, simulate
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests/helpers'}", "RAY_USAGE_STATS_ENABLED": "0"}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": SEARCH, "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def free_port():

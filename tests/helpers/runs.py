@@ -24,6 +24,7 @@ from server import record
 from server.checkpoint import Checkpoint
 
 ROOT = CONF.parent
+SEARCH = f"{ROOT}:{ROOT / 'tests/helpers'}"  # where a process of its own finds our packages and these helpers
 # Six rounds in two epochs.
 SMALL = (
     "population.cohort_size=6",

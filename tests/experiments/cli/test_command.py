@@ -226,8 +226,7 @@ def test_statement_page_and_terminal_say_the_same_rounded_up(private, capsys):
     assert said_in(capsys.readouterr().out) == BOTH
 
 
-TRIAL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "population.cohort_size=10",
-         "population.epochs=1", "population.rounds_per_epoch=2", "output=json")  # fmt: skip
+TRIAL = (*SMALL, "output=json")
 SWEEP = ("-m", "hydra/sweeper=optuna", "hydra.sweep.dir=sweep")
 SEEDED = (*SWEEP, "hydra.sweeper.sampler.seed=1")
 

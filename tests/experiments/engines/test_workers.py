@@ -25,7 +25,7 @@ from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
 from fedmf.updates.wire import TAG_BYTES
 from poison import app_of, joint, lose_device, pool_of, untagged, values_in
-from runs import ROOT, STATE, composed
+from runs import SEARCH, STATE, composed
 
 pytestmark = pytest.mark.long
 
@@ -85,7 +85,7 @@ def test_workers_are_forked_from_one_process_that_has_imported_and_done_nothing_
     done = subprocess.run(
         [sys.executable, "program/main.py"],
         cwd=tmp_path,
-        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests/helpers'}", "PATH": "", **STATE},
+        env={"PYTHONPATH": SEARCH, "PATH": "", **STATE},
         capture_output=True,
         text=True,
         check=False,

@@ -14,17 +14,9 @@ import pytest
 from PIL import Image
 
 import written_run
-from experiments.compare import (
-    CompareSettings,
-    claims,
-    compare,
-    find_runs,
-    read_comparison,
-)
+from experiments.compare import CompareSettings, claims, compare, find_runs, read_comparison
 from experiments.mechanisms import MechanismsSettings, mechanisms
-from experiments.pages.run_page import (
-    write_report,
-)
+from experiments.pages.run_page import write_report
 from experiments.report import ReportSettings, report
 from experiments.run_files.directory import open_no_link
 from experiments.settings.compose import compose
