@@ -16,6 +16,7 @@ from experiments.reproduce import Reproduction, Table
 from experiments.reproduce.plots import figure
 from fedmf.accounting import EpochEvent, PrivacySpent, calibrate_noise_multiplier, privacy_spent
 from fedmf.accounting.calibration import solve_noise_multiplier
+from fedmf.checks import counted
 
 EPSILON, DELTA = 5.0, 1e-8
 GAMMA, RATIO = 0.01, 1000.0  # of the left and of the right panel
@@ -143,7 +144,7 @@ def draw_tight(path: Path) -> None:
         left, right = drawn.subplots(1, 2, sharey=True)
         for colour, target in zip(COLOURS, TARGETS, strict=False):
             for epochs, line in ((16, "-"), (1, "--")):
-                label = f"epsilon {target:g}, {epochs} epoch{'s' if epochs > 1 else ''}"
+                label = f"epsilon {target:g}, {counted(epochs)}"
                 style: Any = {"color": colour, "linestyle": line, "label": label}
                 noise = [
                     calibrate_noise_multiplier(

@@ -27,7 +27,7 @@ from experiments.settings.log import messages
 from experiments.settings.recorded import flattened, refuse_code, restored, to_yaml
 from experiments.settings.schema import FREE, Settings, of_the_run
 from experiments.settings.values import keyed, plain
-from fedmf.checks import rounded_up
+from fedmf.checks import counted, rounded_up
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.plan import Plan
 from server.checkpoint import Checkpoint
@@ -180,7 +180,7 @@ def begin(
     stated = read_summary(directory.path)["epsilon"]
     before, after = (rounded_up(math.inf if each is None else each) for each in (stated, spent.epsilon))
     messages.info(
-        f"extended: {part.epochs} more after {part.first} epoch{'' if part.first == 1 else 's'}, epsilon {before} -> {after} "
+        f"extended: {part.epochs} more after {counted(part.first)}, epsilon {before} -> {after} "
         f"at delta {rounded_up(spent.delta)} for all of them; a copy of this run that is extended too is a run on the same "
         "clients, and the two compose"
     )

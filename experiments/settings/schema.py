@@ -125,8 +125,7 @@ class RunSettings:
     )
     allow_version_change: bool = setting(
         False,
-        "true: resume and extend with other code of fedmf than played the run so far; the statement "
-        "then names both",
+        "true: resume and extend with other code of fedmf than ran it so far; the statement then names both",
         of="call",
     )
     reproducible: bool = setting(False, "true: secrets from the seed, for tests; such a run is NOT private")
