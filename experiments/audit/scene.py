@@ -46,6 +46,7 @@ OPTIMIZER = Sgd(learning_rate=0.5, momentum=0.5)
 EXAMPLES = 1, 2, 5, 17, 40  # of clients, in turn
 SILENCE = Faults(drop_out=0.2, delay=0.1, error=0.2, duplicate=0.3)
 FAR = 10.0  # times the bound
+HOSPITALS = "north", "south"  # in the names of clients
 OVER, OVER_L2, OVER_LINF, AT, NOT_FINITE, WITHIN = KINDS = (
     "over both bounds",
     "over the L2 bound",
@@ -195,13 +196,13 @@ def name_of(client: int) -> str:
 
     Whatever a part of the name would be used for, two clients have it in common: prefix, number, number modulo 512, last letters.
     """
-    return f"{('north', 'south')[client % 2]}:{995 + 512 * (client // 2)}"
+    return f"{HOSPITALS[client % 2]}:{995 + 512 * (client // 2)}"
 
 
 def number_of(name: str) -> int:
     """Return the client (from 0) of a name."""
     hospital, number = name.split(":")
-    return (int(number) - 995) // 256 + (hospital == "south")
+    return 2 * ((int(number) - 995) // 512) + HOSPITALS.index(hospital)
 
 
 class Named(SimulatedPopulation):

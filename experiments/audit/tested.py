@@ -156,34 +156,54 @@ def _pair(scene: Scene, client: int, lap: int, secret: SecretKey) -> list[Findin
     ]
     start = float(np.abs(inside.models[0] - outside.models[0]).max())
     found += [Finding(OWN_ROUND, start, 0.0, start > 0, where="the model before the first round")]
-    if is_whole and scene.dimension <= 4096:  # beyond that the rounding bound is too wide to see anything
-        step = float(level_step(plan.bounds.linf_norm or 1.0)) if scene.value_type == "int8" else 0.0
-        whole = scene.dimension**0.5 / L2_NORM
-        for epoch in (epoch for epoch, kind in enumerate(kinds) if kind == OVER):
-            # All its sent entries are of one size, so that one under the mask shows the length of the whole.
-            entry = float(np.abs(rotated(plan, difference[epoch, steps[epoch]])).max()) * whole
-            limit = 1 + (float(np.linalg.norm(error[epoch, steps[epoch]])) + step) * whole
-            found.append(Finding(WHOLE_VECTOR, entry, limit, not entry <= limit, where=f"epoch {epoch}"))
-    elif scene.keep_probability < 1:
-        for epoch in (epoch for epoch, kind in enumerate(kinds) if kind == OVER):
-            # Of a whole vector along `turned`, each kept coordinate adds its share of the length over the keep probability: on
-            # average the length, by Bernstein's inequality within `spread` of it but for one time in 10^9.
-            turned = rotated(plan, sent[epoch].astype(np.float64))
-            shares = turned**2 / np.sum(turned**2) / scene.keep_probability
-            along = difference[epoch, steps[epoch]] @ sent[epoch]
-            entry = float(along / np.linalg.norm(turned) / scene.keep_probability) / L2_NORM
-            largest = np.log(1e9) * shares.max() / 3
-            variance = scene.keep_probability * (1 - scene.keep_probability) * np.sum(shares**2)
-            spread = largest + (largest**2 + 2 * np.log(1e9) * variance) ** 0.5
-            rounding = np.linalg.norm(error[epoch, steps[epoch]]) / scene.keep_probability
-            limit = 1 + float(spread + rounding) / L2_NORM
-            found.append(Finding(WHOLE_VECTOR, entry, limit, not entry <= limit, where=f"epoch {epoch}"))
+    for epoch, kind in enumerate(kinds):
+        if kind == OVER:
+            own = epoch, steps[epoch]
+            found += _whole_vector(scene, epoch, sent[epoch], difference[own], error[own])
     first, second = ([release.answered for release in run.committed] for run in (inside, outside))
     found.append(
         Finding(OWN_ROUND, float(first != second), 0.0, first != second, where="who is recorded as heard")
     )
     found += [journal(inside), journal(outside)]
     return [replace(one, where=f"client {client}; {one.where}") for one in found]
+
+
+def _whole_vector(scene: Scene, epoch: int, sent: Vector, moved: Float64, error: Float64) -> list[Finding]:
+    """Return the finding on the length of a client's vector before its mask, over the bound; [] where nothing shows it.
+
+    `sent` (d,) is the vector, over both bounds, `moved` (d,) what it changed in the client's round, up to `error`.
+    """
+    is_whole = plan_of(scene).rotation.padded == scene.dimension
+    if is_whole and scene.dimension <= 4096:  # beyond that the rounding bound is too wide to see anything
+        length, slack = _of_one_entry(scene, moved, error)
+    elif scene.keep_probability < 1:
+        length, slack = _along(scene, sent, moved, error)
+    else:
+        return []
+    return [Finding(WHOLE_VECTOR, length, 1 + slack, not length <= 1 + slack, where=f"epoch {epoch}")]
+
+
+def _of_one_entry(scene: Scene, moved: Float64, error: Float64) -> tuple[float, float]:
+    """Return the length of a vector whose sent entries are all of one size, by one under the mask, and how far it may be off."""
+    plan, whole = plan_of(scene), scene.dimension**0.5 / L2_NORM
+    step = float(level_step(plan.bounds.linf_norm or 1.0)) if scene.value_type == "int8" else 0.0
+    entry = float(np.abs(rotated(plan, moved)).max())
+    return entry * whole, (float(np.linalg.norm(error)) + step) * whole
+
+
+def _along(scene: Scene, sent: Vector, moved: Float64, error: Float64) -> tuple[float, float]:
+    """Return the length of a vector along `sent`, from the coordinates that its mask kept, and how far it may be off.
+
+    Each kept coordinate adds its share of the length over the keep probability: on average the length, by Bernstein's
+    inequality within `spread` of it but for one time in 10^9.
+    """
+    keep, turned = scene.keep_probability, rotated(plan_of(scene), sent.astype(np.float64))
+    length = float(moved @ sent / np.linalg.norm(turned) / keep) / L2_NORM
+    shares = turned**2 / np.sum(turned**2) / keep
+    largest = np.log(1e9) * shares.max() / 3
+    variance = keep * (1 - keep) * np.sum(shares**2)
+    spread = largest + (largest**2 + 2 * np.log(1e9) * variance) ** 0.5
+    return length, float(spread + np.linalg.norm(error) / keep) / L2_NORM
 
 
 def journal(run: Run) -> Finding:

@@ -104,7 +104,7 @@ def one_mask_moved():
 
     def mask_key(self, client, step):
         own = honest_key(self, client, step)
-        moved[own.reveal()] = honest_key(self, "everyone", step), int(client)
+        moved[own.reveal()] = honest_key(self, "everyone", step), number_of(client)
         return own
 
     def coordinates(key, dimension, keep_probability):
