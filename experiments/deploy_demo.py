@@ -60,9 +60,8 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
     directory = RunDirectory(Path(settings.directory or default).resolve())
     directory.refuse_if_used()
     overrides = f"run.directory='{directory.path}' population.min_available={clients} {settings.overrides or TWO_EPOCHS}"
-    build_deployed(
-        run_settings(overrides)
-    )  # a mistake in the overrides is an error before anything is started
+    # A mistake in the overrides is an error before anything is started.
+    build_deployed(run_settings(overrides))
     directory.path.mkdir(parents=True, exist_ok=True)
     with Loopback() as loopback:
         messages.info(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")

@@ -59,9 +59,8 @@ class Checkpoint:
     code: Mapping[str, str] = field(default_factory=dict)
     allow_version_change: bool = False
     record: Record = field(init=False, repr=False, compare=False)
-    _origin: Origin | None = field(
-        init=False, repr=False, compare=False, default=None
-    )  # as this process knows it
+    # As this process knows it.
+    _origin: Origin | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         self.record = Record(self.folder)
@@ -157,7 +156,7 @@ class Checkpoint:
         """
         if not self.has_released() or not self.has_begun():
             return []
-        _, about = self.record.base()
+        about = self.record.about()
         saved, added = about["configuration"], {} if is_over else about["extension"]
         return [{key: held.get(key) for key in keys} for held in (saved, {**saved, **added})]
 
@@ -182,7 +181,7 @@ class Checkpoint:
         """
         if not self.has_begun():
             return plan
-        began = self.record.base()[1]["calculated"].get(NOISE_MULTIPLIER)
+        began = self.record.about()["calculated"].get(NOISE_MULTIPLIER)
         if began is None or not math.isclose(began, plan.noise_multiplier, rel_tol=APART):
             return plan
         return plan.with_noise_multiplier(began)
@@ -253,7 +252,7 @@ class Checkpoint:
                 f"{self.folder} holds no checkpoint, without which the run cannot continue. Restore the checkpoint folder."
             )
         self.record.check()
-        state, about = self.record.base()
+        state, about = self.record.base(), self.record.about()
         began = {**about["configuration"], **({} if is_over else about["extension"])}
         for key in sorted({*began, *self.configuration} - {*besides}):
             self._check_same(key, began.get(key), self.configuration.get(key), "its own settings")

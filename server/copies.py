@@ -1,8 +1,8 @@
 """That a run continues in one directory alone: its rounds are counted outside it, under an id that it noted when it began.
 
 A copy of a run directory, or an older state of it, holds the same key and would release the same noise on other replies.
-Other clients under the same names could be heard twice in an epoch. All are recognised by the run's `Origin`, which lies
-with its key: a random id, machine and directory, the number of clients and a keyed digest of who they are, in order.
+Other clients under the same names could be heard twice in an epoch. The run's `Origin` tells all of these: a random id,
+machine and directory, the number of clients and a keyed digest of who they are, in order. It is kept with the run's key.
 
 The secret file, secrets.npz, is written aside, renamed and forced to disk; what was there before is overwritten with zeros. It
 never enters the database. Its arrays:

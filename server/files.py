@@ -146,7 +146,7 @@ def check_own_file(name: str, path: Path) -> None:
 def _old_content(path: Path) -> contextlib.AbstractContextManager[BinaryIO | None]:
     """Give the file at `path`, open also when its name is taken away; None if it is no file.
 
-    Links are not followed: whoever made the folder must not choose which file of its reader is overwritten.
+    Links are not followed: the author of the folder must not choose which file of its reader is overwritten.
     """
     if not os.path.lexists(path) or not stat.S_ISREG(os.lstat(path).st_mode):
         return contextlib.nullcontext()

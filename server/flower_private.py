@@ -10,9 +10,8 @@ from flwr.supercore.run import Run as Run  # what a `Grid` has in its attribute 
 from flwr.supercore.task_identity import TaskIdentity
 
 VERSIONS = ("1.41.", "1.42.")
-MESSAGE_ID = (
-    "_message_id"  # among the variables of a message's metadata; a grid sets it when it sends the message
-)
+# Among the variables of a message's metadata; a grid sets it when it sends the message.
+MESSAGE_ID = "_message_id"
 
 
 def set_identity(run_id: int, node_id: int) -> None:

@@ -20,7 +20,7 @@ from fedmf.errors import SettingError
 from fedmf.sealing import public_box_key
 from server.cohort import UnreadyNodes
 
-_KEY_DIGITS = 32  # 128 bits of SHA-256: nobody finds another key with the same ones
+_KEY_DIGITS = 32  # 128 bits of SHA-256: another key with the same ones cannot be found
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 

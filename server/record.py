@@ -173,11 +173,17 @@ class Record:
             if heard or _number(connection, "SELECT max(round) FROM base") > len(rows):
                 raise ValueError("a round is missing of which there is a state or a client who was heard")
 
-    def base(self) -> tuple[ServerState, dict[str, dict[str, Any]]]:
-        """Return the base, which there must be: a state without secrets, and what was saved about its run.
+    def about(self) -> dict[str, dict[str, Any]]:
+        """Return what was saved about the run with the base, which there must be; no array is read.
 
         That is what `save` was given, and under `extension` what the last extension changes.
         """
+        with self._reading() as connection:
+            _, document = _base(connection)
+            return {name: dict(document[name]) for name in _ABOUT}
+
+    def base(self) -> ServerState:
+        """Return the base, which there must be: a state without secrets."""
         with self._reading() as connection:
             number, document = _base(connection)
             arrays = read_npz(_get(connection, "base", number, document["arrays"]))
@@ -186,10 +192,9 @@ class Record:
             heard = frozenset(client for (client,) in connection.execute(query, (number,)))
             model, scale, ledger = arrays.pop("model"), arrays.pop("scale", None), document["ledger"]
             slots = {name.removeprefix(_SLOT): array for name, array in arrays.items()}
-            state = ServerState(
+            return ServerState(
                 number, model, Ledger.from_json(ledger), Register((heard,)), None, slots, scale
             )
-            return state, {name: dict(document[name]) for name in _ABOUT}
 
     def releases(self, after: int) -> list[Release]:
         """Return the releases after round `after`, which is that of the base before the last at the earliest."""

@@ -1,7 +1,7 @@
 """A Grid whose tasks and replies travel sealed between this server and each node (`fedmf.sealing`).
 
-Flower 1.41 gives the parts of any message to whoever is a registered node and names them, and takes a reply from whoever
-knows its question. Sealed, both are of no use to a third: it reads nothing, and what it makes counts as no reply of the node.
+Flower 1.41 gives the parts of any message to any registered node that names them, and takes a reply from any that knows its
+question. Sealed, both are of no use to a third: it reads nothing, and what it makes counts as no reply of the node.
 """
 
 from collections.abc import Iterable, Mapping

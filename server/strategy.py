@@ -69,10 +69,11 @@ class FedMF(Strategy):
     """Federated averaging under a streaming matrix mechanism with restart, over secretly masked updates.
 
     `commit` puts a release where it survives a crash, before any client or caller can see it (by default nowhere, for a run
-    that need not survive this process): an `Exception` there leaves the round unreleased; after an interrupt there this strategy asks and releases no more. `state`
-    is the only value that changes between rounds. The messages of the round under way are kept to match replies
-    to clients. `fixed_digest` is `Trainer.fixed_digest` of a model that trains in part: a client whose own frozen part
-    is another does not train. Raises `SettingError` for a reply policy that no cohort of the plan can meet.
+    that need not survive this process). An `Exception` there leaves the round unreleased; after an interrupt there this
+    strategy asks and releases no more. `state` is the only value that changes between rounds. The messages of the round
+    under way are kept to match replies to clients. `fixed_digest` is `Trainer.fixed_digest` of a model that trains in part:
+    a client whose own frozen part is another does not train. Raises `SettingError` for a reply policy that no cohort of the
+    plan can meet.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class FedMF(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Add `replies` as they come, release the round, and return the new model.
 
-        Returns (None, None), with nothing released and nobody spent, when fewer than `min_replies` answered.
+        Returns (None, None), with nothing released and no client spent, when fewer than `min_replies` answered.
         """
         rotated_sum, answered = self._add(replies)
         self._on_heard(server_round, [client for asked in self._asked for client in asked.clients], answered)
@@ -277,7 +278,7 @@ class FedMF(Strategy):
         """Return the sum of the cohort's masked updates, (D,) float64, and the clients who answered.
 
         Each client's values are decoded and bounded on their own, whichever message they came in. Values without the
-        tag of their own task are zeros, and what else stands in a reply without any such tag is not looked at: it may come
+        tag of their own task are zeros, and what else is in a reply without any such tag is not looked at: it may come
         from another node than the one that was asked. Only one that says that its node does no work for the run, and
         nothing else, leaves its clients silent: who says so for another node does no more than who keeps its reply back.
         A node that has read another's task can tag values too (docs/deployment.md, "Trust").

@@ -39,9 +39,8 @@ from server.optimizer import Sgd
 from server.state import Release, ServerState, first_state
 
 L2_NORM = 1.0
-INT8_LINF = (
-    1024 / 127
-) ** 2  # int8 levels are then 2^-10 apart, so that digits are levels and nothing is rounded
+# Int8 levels are then 2^-10 apart, so that digits are levels and nothing is rounded.
+INT8_LINF = (1024 / 127) ** 2
 OPTIMIZER = Sgd(learning_rate=0.5, momentum=0.5)
 EXAMPLES = 1, 2, 5, 17, 40  # of clients, in turn
 SILENCE = Faults(drop_out=0.2, delay=0.1, error=0.2, duplicate=0.3)
@@ -215,7 +214,7 @@ class Named(SimulatedPopulation):
 
 
 class KnownTrainer(Trainer):
-    """A trainer whose result is the start plus the vector that stands in the client's first example; some it cannot train on."""
+    """A trainer whose result is the start plus the vector in the client's first example; some examples it cannot train on."""
 
     def train(self, start: Tensor, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Tensor:
         """Return the trained model (d,) float32; see `Trainer.train`. Raises for several examples that are not finite."""
@@ -254,17 +253,17 @@ class Run:
             if scene.resume_after is not None:
                 checkpoint.begin(state)
                 with suppress(Killed):
-                    self._go_on(state, checkpoint)
+                    self._continue(state, checkpoint)
                 state, again = checkpoint.restore(self.plan, OPTIMIZER)
                 for reached, _ in again:
                     self.models[reached.round :] = [reached.model]
                 checkpoint.rebase(state)
-            self._go_on(state, checkpoint)
+            self._continue(state, checkpoint)
         first = {release.round: release.noisy_sum for release in reversed(self.committed)}
         rows = np.array([first[number] for number in sorted(first)], np.float64)
         self.sums = rows.reshape(scene.epochs, scene.rounds_per_epoch, -1)
 
-    def _go_on(self, state: ServerState, checkpoint: Checkpoint) -> None:
+    def _continue(self, state: ServerState, checkpoint: Checkpoint) -> None:
         """Run the rounds after `state`, with a checkpoint on disk where a process is killed."""
 
         def commit(release: Release) -> None:

@@ -259,9 +259,8 @@ def shown_masks(scene: Scene, secret: SecretKey, silent: Float64) -> npt.NDArray
     """Return the masks (E, T, n, D) of the run with this secret, whose sums are `silent` (E, T, d) if all send zeros."""
     plan, n = plan_of(scene), scene.cohort_size
     linf = plan.bounds.linf_norm or L2_NORM
-    largest = (
-        min(L2_NORM / scene.dimension**0.5, linf) / 2
-    )  # half: float32 may round a vector up, which is clipped then
+    # Half: float32 may round a vector up, which is clipped then.
+    largest = min(L2_NORM / scene.dimension**0.5, linf) / 2
     if scene.value_type == "int8":
         largest = linf / 127 * 2 ** (n - 1)  # levels, so that nothing is rounded
     entries = largest * 0.5 ** np.arange(n)

@@ -131,7 +131,7 @@ def bundles() -> list[str]:
 
 
 def run_settings(overrides: str) -> Settings:
-    """Return the settings of a deployed run: conf/config.yaml with `overrides`, parted as a shell does."""
+    """Return the settings of a deployed run: conf/config.yaml with `overrides`, split as a shell does."""
     return compose("config", ["engine=deployment", *split(overrides)], Settings)
 
 
@@ -156,7 +156,7 @@ def count_answer(message: Message) -> int:
     """Return the last round of the epoch, from 1, that this node answered before, 0 for none; note that of `message`, if later.
 
     A server whose older state was restored asks for earlier rounds again, under the epoch's old keys, and learns it so. The
-    note lies where a server's count of rounds does (`server.copies`), under a digest of the node's own key of the epoch.
+    note is where a server's count of rounds is (`server.copies`), under a digest of the node's own key of the epoch.
     """
     key = message.content.config_records[wire.HELD][wire.DIGEST_KEY]
     epoch = hashlib.blake2b(bytes(key), digest_size=16, person=b"fedmf answered").hexdigest()  # type: ignore[arg-type]

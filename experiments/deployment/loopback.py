@@ -1,7 +1,7 @@
 """A whole deployment on one machine: SuperLink, SuperNodes and operator, on the loopback interface only.
 
 The commands are those of docs/deployment.md; here a program types them. Used by `experiments.deploy_demo` and by
-the integration tests. Everything that is secret (keys, certificates, the SuperLink's database) lies in one folder
+the integration tests. Everything that is secret (keys, certificates, the SuperLink's database) is in one folder
 that is removed at the end. Where this process is killed, the others end by themselves; the folder is then left.
 """
 
@@ -49,9 +49,8 @@ class Loopback(contextlib.AbstractContextManager["Loopback"]):
         authority = need("trustme", "a deployment on one machine", "dev").CA()
         authority.cert_pem.write_to_path(self.authority)
         authority.issue_cert(HOST).private_key_and_cert_chain_pem.write_to_path(self.certificate)
-        self.nodes = (
-            self.folder / "nodes.yaml"
-        )  # (JSON is YAML) for population.nodes: all that were registered
+        # For population.nodes, in JSON, which is YAML: all that were registered.
+        self.nodes = self.folder / "nodes.yaml"
         self._listed: list[dict[str, str | int]] = []
         self._box_key = make_box_key(self.folder / "server.box")
         self.port = free_port()

@@ -162,9 +162,8 @@ def examine(node: Node) -> dict[str, Any]:
             f"clients is {settings.clients}, but from first={settings.first} on the data set holds {max(held, 0)}; "
             "what is declared and not there takes part with zero updates."
         )
-    sizes = [
-        len(node.examples_of(f":{number}")) for number in range(settings.clients)
-    ]  # looks at all their values
+    # Looks at all their values.
+    sizes = [len(node.examples_of(f":{number}")) for number in range(settings.clients)]
     counted = {}
     if node.dataset.task != NEXT_TOKEN or settings.model.name != UNGIVEN:
         parameters = layout_of(build_model(settings.model, node.dataset, seed=0)).dimension
@@ -198,7 +197,7 @@ def largest_request(parameters: int) -> int:
 def readiness(node: Node) -> str:
     """Return why the node is not ready, "" where it is: its data set loads, and holds the clients that it declares.
 
-    It has no full stop, because it stands in sentences of others.
+    It has no full stop, because it becomes part of other sentences.
 
     What is claimed is of the moment before the node started, and of the data set as a whole: its files are there, can be
     read and have the form that they should have, and there are as many clients as its operator declared. Values that
@@ -208,7 +207,7 @@ def readiness(node: Node) -> str:
     declared too, a table of numbers is ready whatever these hold.
 
     The claim reveals one bit for each start. A file that cannot be read as a whole counts, because its operator made it and
-    mends it; in the neighbours of the theorem (zero-out, replacement) every client keeps its place in the file, so that
+    fixes it; in the neighbours of the theorem (zero-out, replacement) every client keeps its place in the file, so that
     both have as many. An operator who leaves a person out of the file must declare one client less: a file that
     is short makes the node not ready. Where the server's policy is to wait, no release depends on the claim at all.
     """

@@ -32,8 +32,8 @@ Masks = npt.NDArray[np.bool_]
 def unmixed(difference: npt.ArrayLike, entries: npt.ArrayLike, *, tolerance: float) -> Masks | None:
     """Return the masks (.., clients, D) that a difference of sums (.., D) shows, None where it shows none.
 
-    `entries` are the clients' constants, each half of the one before, at most 52. None: a value is further than `tolerance` from every sum of entries, so that the two
-    runs differ by more than masks and the clients' vectors.
+    `entries` are the clients' constants, each half of the one before, at most 52. None: a value is further than
+    `tolerance` from every sum of entries, so that the two runs differ by more than masks and the clients' vectors.
     """
     sums, parts = np.asarray(difference, np.float64), np.asarray(entries, np.float64)
     unit = float(parts[-1])

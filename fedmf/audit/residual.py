@@ -49,9 +49,8 @@ MOST_VECTORS = 4096  # numbers of a run up to which every two of them are compar
 _SPARE = 8  # rows beyond the columns that the eigenvalues need
 _HUGE = 1e100  # larger values are clipped to it, so that sums of their squares are finite
 _BITS = (8, 11)
-_CLOSE = (
-    0.28  # a quarter of smooth numbers are within an eighth of a unit of a whole one; tested against more
-)
+# A quarter of smooth numbers are within an eighth of a unit of a whole one; tested against more.
+_CLOSE = 0.28
 
 
 def residuals(

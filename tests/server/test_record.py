@@ -115,7 +115,7 @@ def outcome(plan, checkpoint):
     """Return the state that a resume finds and what else it reads, or the sentence by which it is refused."""
     try:
         state, replayed = checkpoint.restore(plan, SGD)
-        rest = (checkpoint.record.base()[1], checkpoint.record.most_epochs(9))
+        rest = (checkpoint.record.about(), checkpoint.record.most_epochs(9))
         return state, [(one.round, one.answered, one.noisy_sum.tobytes()) for _, one in replayed], rest
     except FedmfError as error:
         return str(error)

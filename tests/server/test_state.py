@@ -1,3 +1,5 @@
+"""A release: its noise row and key, the state after it, the clients that it spends, and its memory."""
+
 import tracemalloc
 from contextlib import contextmanager
 from dataclasses import replace
