@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from chaos.witness import Witness, examine
 from experiments.deployment.apps import run_settings
 from experiments.deployment.loopback import Loopback, free_port
 from experiments.run_files.reader import is_finished
-from nodes import DATA, TESTS, released, start_way, wait_for
+from nodes import DATA, program, released, start_way, wait_for
 from runs import metrics
 from server.cohort import node_of
 from server.known_nodes import KnownNode
@@ -48,15 +47,7 @@ class Deployment(Loopback):
         for node in nodes:
             notes = self.folder / f"{node}.notes"
             kind, port = (b, None) if node == "b" else ("honest", c if node == "c" else None)
-            command = [
-                "env",
-                f"PYTHONPATH={TESTS}:{TESTS}/helpers",
-                sys.executable,
-                "-m",
-                "chaos.node",
-                notes,
-                kind,
-            ]
+            command = program("chaos.node", notes, kind)
             self.start_supernode(node, self.holds[node], command=command, port=port)
 
     def start_again(self, node):

@@ -3,7 +3,6 @@
 import json
 import shlex
 import subprocess
-import sys
 from collections import defaultdict
 
 import numpy as np
@@ -15,7 +14,7 @@ from experiments.engines.engine import resident_client_app
 from experiments.settings.experiment import build
 from fedmf.randomness import SecretKey
 from leaks import in_files
-from nodes import TESTS
+from nodes import program
 from runs import composed, metrics, model, summary
 from server.state import Release
 
@@ -38,17 +37,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lives(folder):
     """What the lives of each run have left, by its name."""
-    module = (
-        "env",
-        f"PYTHONPATH={TESTS}:{TESTS}/helpers",
-        sys.executable,
-        "-m",
-        "chaos.kills",
-        folder,
-        str(KILLS),
-        "1",
-    )
-    done = subprocess.run([*module, *RUN], capture_output=True, text=True, check=False)
+    command = program("chaos.kills", folder, str(KILLS), "1", *RUN)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     logs = "".join(log.read_text()[-2000:] for log in folder.glob("*.log"))
     assert done.returncode == 0, done.stderr + logs
     runs = defaultdict(list)

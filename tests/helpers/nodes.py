@@ -165,18 +165,14 @@ def wait_for(happened, loopback, process=None, *, look=0.1, limit=LIMIT):
     return found
 
 
+def program(module, *words):
+    """Return the command of a module of tests that is a program, such as `chaos.node`."""
+    return ["env", f"PYTHONPATH={TESTS}:{TESTS}/helpers", sys.executable, "-m", module, *words]
+
+
 def start_way(loopback, port):
     """Start a forwarder from `port` to the SuperLink, or start it again; its log has how many bytes it passes on."""
-    command = [
-        "env",
-        f"PYTHONPATH={TESTS}:{TESTS}/helpers",
-        sys.executable,
-        "-m",
-        "chaos.forwarder",
-        port,
-        loopback.port,
-    ]
-    loopback.start("way", command)
+    loopback.start("way", program("chaos.forwarder", port, loopback.port))
 
 
 def released(directory):

@@ -4,7 +4,6 @@ import random
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +13,6 @@ from plans import SGD, advance, begun, kept_releases, killed, random_vector, sam
 from server import record
 from server.record import Record
 from server.state import Release
-
-TESTS = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
