@@ -19,7 +19,6 @@ from server.checkpoint import Checkpoint
 from server.record import Record
 from server.state import (
     UNCLIPPED_BOUND,
-    FixedPoint,
     Register,
     Secrets,
     apply_release,
@@ -117,12 +116,7 @@ def one_mask_moved():
 
 # the bounds on what a client sends
 
-_fit, _decode, _privatize, _sent = (
-    FixedPoint.fit,
-    wire.decode,
-    client.privatize.privatize,
-    client.app.sent_bytes,
-)
+_decode, _privatize, _sent = wire.decode, client.privatize.privatize, client.app.sent_bytes
 
 
 def passing_on(data, bounds, *, kept):
@@ -210,6 +204,29 @@ def unclipped_beside_a_start():
             return _privatize(update, plan, mask_key, start=start, **more)
 
     return patched((client.app, "privatize", privatize))
+
+
+def unclipped_where_padded_and_masked():
+    """Send what is kept of the update as it is where coordinates are padded and masked."""
+
+    def privatize(update, plan, mask_key, *, start=None, **more):
+        kept = _privatize(update, plan, mask_key, start=start, **more)
+        padded, keep = plan.rotation.padded, plan.keep_probability
+        if not kept.is_finite or padded == plan.rotation.dimension or keep == 1:
+            return kept
+        whole = plan.rotation.turn(update, start).values
+        return kept._replace(values=whole[wire.coordinates(mask_key, padded, keep)])
+
+    return patched((client.app, "privatize", privatize))
+
+
+def failing_together():
+    """Let a client that cannot train fail with its whole message."""
+
+    def zeros(task, plan):
+        raise ValueError("a client that cannot train")
+
+    return patched((client.app, "zeros", zeros))
 
 
 # the sum, participation
@@ -367,27 +384,3 @@ def drawn_anew():
         return replace(before, secrets=secrets_at(plan, secrets, before.round)), again[:-1]
 
     return patched((Checkpoint, "restore", restore))
-
-
-def unclipped_where_padded_and_masked():
-    honest = client.app.privatize
-
-    def privatize(update, plan, mask_key, *, start=None, scale=None):
-        kept = honest(update, plan, mask_key, start=start, scale=scale)
-        if (
-            not kept.is_finite
-            or plan.rotation.padded == plan.rotation.dimension
-            or plan.keep_probability == 1
-        ):
-            return kept
-        return kept._replace(values=plan.rotation.turn(update, start).values[wire.coordinates(
-            mask_key, plan.rotation.padded, plan.keep_probability)])  # fmt: skip
-
-    return patched((client.app, "privatize", privatize))
-
-
-def failing_together():
-    def zeros(task, plan):
-        raise ValueError("a client that cannot train")
-
-    return patched((client.app, "zeros", zeros))
