@@ -6,6 +6,9 @@
 `run.directory=DIR run.resume=true` continues a run after a crash, with its own settings; `run.directory=DIR run.extend=2` adds two
 epochs to a finished run.
 
+`--config FILE` begins with the settings of a YAML file, `as=DIR` with those of another run; what is given besides wins.
+`--config-dir FOLDER +experiment=NAME` takes the settings of FOLDER/experiment/NAME.yaml.
+
 Shows progress on stderr and at the end a table and the privacy statement in short; of a sweep one line a job
 (output=json: summary.json on stdout). The run directory holds
 config.yaml, metrics.jsonl, privacy.json, summary.json, mechanism.json, model.npz, model_initial.npz and
@@ -51,10 +54,10 @@ def run() -> None:
     """Print the help, or run the job or the sweep that the command line describes."""
     if show_help("simulate", __doc__, sys.argv[1:]):
         return
-    from experiments.session.resume import run_settings
+    from experiments.session.resume import run_settings, start_of
     from experiments.settings.jobs import run_jobs
 
-    run_jobs(job, run_settings)
+    run_jobs(job, run_settings, start_of)
 
 
 def main() -> None:

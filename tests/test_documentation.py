@@ -183,8 +183,8 @@ def run_blocks(text: str, folder: Path) -> Path:
         "PATH": search,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
     }
-    for language, block in re.findall(r"```(python|sh)\n(.*?)```", text, re.DOTALL):
-        if language == "python" and block.startswith("# "):
+    for language, block in re.findall(r"```(python|yaml|sh)\n(.*?)```", text, re.DOTALL):
+        if language != "sh" and block.startswith("# "):
             (folder / block.splitlines()[0].removeprefix("# ")).write_text(block)
             continue
         program = ["bash", "-ec"] if language == "sh" else [sys.executable, "-c"]

@@ -1,4 +1,4 @@
-"""What a run is resumed with, and what extends it: its recorded settings, and further epochs under one statement."""
+"""What a run begins with, is resumed with or extended by: settings of files and of other runs, its own, further epochs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ from experiments.run_files.reader import (
     with_limits,
     without,
 )
-from experiments.settings.compose import compose, given_values, is_true
+from experiments.settings.compose import compose, from_file, given_values, is_true
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.log import messages
-from experiments.settings.recorded import flattened, refuse_code, restored, to_yaml
+from experiments.settings.recorded import Recorded, flattened, refuse_code, restored, to_yaml
 from experiments.settings.schema import FREE, Settings, of_the_run
 from experiments.settings.values import keyed, plain
 from fedmf.checks import counted, rounded_up
@@ -41,27 +41,24 @@ def run_settings(overrides: Sequence[str], consent: str = CONSENT) -> Settings:
     """Return the settings of a run: those that `overrides` give, or with run.resume or run.extend those that the run recorded.
 
     A run that was cut off before its first release can be begun again with other settings.
+    With as=PATH the run begins with the settings of another run or of a file, as `start_of` reads them, and is no other's.
     Raises `RunDirectoryError` for settings that are not the run's, and `SettingError` for code that only its
     directory names, without `consent`.
     """
+    overrides, start = start_of(overrides, consent)
     given = given_values(overrides)
     extends = given.get("run.extend") is not None
     directory = given.get("run.directory")
     resumes = extends or is_true(given.get("run.resume"))
-    if not resumes or not isinstance(directory, str | int | float):
-        return compose("config", overrides, Settings)
+    if start is not None or not resumes or not isinstance(directory, str | int | float):
+        return compose("config", overrides, Settings, start)
     path = Path(str(directory))
     refuse_lost_config(path)
     if not (path / CONFIG).is_file():
         _refuse_nothing_to_resume(path, given, extends=extends)
         return compose("config", overrides, Settings)
     document = bound_config(path)
-    if not is_true(given.get("run.trust_code")):
-        # An import path that was typed, alone or in a list, is trusted.
-        typed = {
-            str(text) for value in given.values() for text in (value if isinstance(value, list) else [value])
-        }
-        refuse_code(path, document, given=typed, consent=consent)
+    _refuse_untyped_code(path, document, given, consent)
     settings = compose("config", overrides, Settings, of_the_run(plain(restored(document))))
     besides = (LIMIT,) if extends else ()
     if has_released(path):
@@ -69,6 +66,41 @@ def run_settings(overrides: Sequence[str], consent: str = CONSENT) -> Settings:
     elif differences(document, plain(settings), besides):
         return compose("config", overrides, Settings)
     return settings
+
+
+def start_of(overrides: Sequence[str], consent: str = CONSENT) -> tuple[list[str], dict[str, Any] | None]:
+    """Return `overrides` without as=PATH, and the plain values that it puts in the place of the defaults, None without it.
+
+    PATH is the directory of a run, whose settings a new run begins with, or a YAML file with any settings; of several the
+    later ones win. Raises a `FedmfError` for one that cannot be read, and as `run_settings` for code that only a run names.
+    """
+    is_start = [text.partition("=")[0] == "as" for text in overrides]
+    typed = [text for text, is_one in zip(overrides, is_start, strict=True) if not is_one]
+    given, start = given_values(typed), None
+    for text in (text for text, is_one in zip(overrides, is_start, strict=True) if is_one):
+        path = Path(str(given_values([text])["as"]))
+        if path.name == CONFIG and (path.parent / CHECKPOINT).exists():
+            path = path.parent
+        if path.is_file():
+            start = from_file(path, Settings, start)
+        elif not (path / CONFIG).is_file():
+            raise SettingError(
+                f"as is {str(path)!r}, which is neither the directory of a run nor a file of settings."
+            )
+        else:
+            document = read_config(path)
+            _refuse_untyped_code(path, document, given, consent)
+            start = of_the_run(plain(restored(with_limits(document, {PARTS: None}))))
+    return typed, start
+
+
+def _refuse_untyped_code(path: Path, document: Recorded, given: Mapping[str, Any], consent: str) -> None:
+    """Raise `SettingError` for code that only the run in `path` names; an import path that was typed, alone or in a list, is trusted."""
+    if not is_true(given.get("run.trust_code")):
+        typed = {
+            str(text) for value in given.values() for text in (value if isinstance(value, list) else [value])
+        }
+        refuse_code(path, document, given=typed, consent=consent)
 
 
 def _refuse_nothing_to_resume(path: Path, given: Mapping[str, Any], *, extends: bool) -> None:

@@ -5,9 +5,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
 import hydra
+import yaml
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -17,11 +19,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.settings.reference import CONF, RUN, called, reference
-from experiments.settings.values import Choice, Option, at_home, defaults, is_group, make
+from experiments.settings.values import Choice, Option, as_overrides, at_home, defaults, is_group, make
 from fedmf.errors import SettingError
 
 T = TypeVar("T")
 
+SEARCHPATH = "hydra.searchpath"
+"""Hydra's setting for folders with files of one's own, such as experiment/NAME.yaml."""
 # Lines of a message: where Hydra was when it noticed, and advice that would make a typo a setting.
 _NOISE = ("To append", "full_key:", "object_type=", "reference_type=", "See https", "Set the env")
 
@@ -34,10 +38,38 @@ def compose(
     `name` is "config" for those of a run. `recorded` are values in the place of the defaults: those of a run that is resumed.
     Hydra's global state is left as it was. Raises a `FedmfError` for what cannot be composed.
     """
-    check_keys(name, given_values(overrides))
-    choices = [f"{group}={choice}" for group, choice in _choices_made(settings, recorded or {}).items()]
-    typed = [text for text in overrides if text not in choices]
+    check_keys(name, given_values(overrides), [SEARCHPATH])
+    typed = without_choices(overrides, settings, recorded or {})
     return make(settings, composed(name, typed, settings, recorded))
+
+
+def from_file(file: Path, settings: type, recorded: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the plain values of a run with those of a YAML file, in the place of the defaults or of `recorded` values.
+
+    Groups are mappings, or keys with dots; model: cnn chooses the model as model=cnn does.
+    """
+    try:
+        values = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+        if not isinstance(values, dict):
+            raise SettingError("holds no mapping; write settings as KEY: VALUE.")
+        overrides = list(_of_file({str(key): value for key, value in values.items()}, settings))
+        check_keys("config", given_values(overrides))
+        return composed("config", overrides, settings, recorded)
+    except (SettingError, yaml.YAMLError, ValueError) as error:
+        raise SettingError(f"{file}: {sentence(error)}") from error
+
+
+def _of_file(values: Mapping[str, Any], settings: type) -> Iterator[str]:
+    """Yield nested settings as overrides; `name` of a group makes its choice, an import path the choice custom."""
+    for key, value in values.items():
+        if key in choices_of(settings) and isinstance(value, Mapping) and "name" in value:
+            is_custom = ":" in str(value["name"])
+            yield f"{key}={'custom' if is_custom else value['name']}"
+            yield from as_overrides(
+                {key: {own: one for own, one in value.items() if is_custom or own != "name"}}
+            )
+        else:
+            yield from as_overrides({key: value})
 
 
 def split(overrides: str) -> list[str]:
@@ -74,10 +106,11 @@ def choices_of(settings: type) -> dict[str, Mapping[str, Option]]:
     }
 
 
-def _choices_made(settings: type, recorded: Mapping[str, Any]) -> dict[str, str]:
-    """Return {group: choice} of recorded values; an import path is of the choice custom."""
+def without_choices(overrides: Sequence[str], settings: type, recorded: Mapping[str, Any]) -> list[str]:
+    """Return `overrides` without choices that `recorded` values have: they bring no defaults. An import path is custom."""
     names = {group: str(recorded[group]["name"]) for group in choices_of(settings) if group in recorded}
-    return {group: "custom" if ":" in name else name for group, name in names.items()}
+    made = [f"{group}={'custom' if ':' in name else name}" for group, name in names.items()]
+    return [text for text in overrides if text not in made]
 
 
 def composed(

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from client.metrics import BETTER_IF_LARGER
 from experiments.settings.compose import (
+    SEARCHPATH,
     as_plain,
     as_setting_errors,
     check_keys,
@@ -25,12 +26,13 @@ from experiments.settings.compose import (
     given_values,
     sentence,
     store_settings,
+    without_choices,
 )
 from experiments.settings.log import messages
 from experiments.settings.recorded import named_code
 from experiments.settings.reference import CONF, RUN, called
 from experiments.settings.schema import Settings
-from experiments.settings.values import at_home, make, plain
+from experiments.settings.values import at_home, make, plain, text_of
 from fedmf.errors import SettingError
 
 Job = Callable[[Settings, Path, str], float | None]
@@ -39,37 +41,65 @@ Job = Callable[[Settings, Path, str], float | None]
 # Hydra's options; see `--hydra-help`.
 _OPTIONS = (
     *("-m", "--multirun", "-c", "--cfg", "-r", "--resolve", "-p", "--package", "-i", "--info"),
-    *("-sc", "--shell-completion", "-cp", "--config-path", "-cn", "--config-name", "-cd", "--config-dir"),
+    *("-sc", "--shell-completion", "-cp", "--config-path", "-cn", "--config-name"),
     *("--experimental-rerun", "--hydra-help", "--version"),
 )
+_FILES = ("--config", "-cd", "--config-dir")
 
 
-def run_jobs(job: Job, settings_of: Callable[[Sequence[str]], Settings]) -> None:
+def run_jobs(
+    job: Job,
+    settings_of: Callable[[Sequence[str]], Settings],
+    start_of: Callable[[Sequence[str]], tuple[list[str], dict[str, Any] | None]],
+) -> None:
     """Call `job` once with the settings that the command line describes, or for each job of -m.
 
-    `settings_of` composes those of a single run; Hydra composes those of a sweep, and answers its own options. The directory is
-    run.directory, else a new one. Raises a `FedmfError` for a mistake of a single run; a sweep continues with its other jobs
+    `settings_of` composes those of a single run; Hydra composes those of a sweep, on the values that `start_of` reads for
+    as=PATH, and answers its own options. The directory is run.directory, else a new one. Raises a `FedmfError` for a mistake of a single run; a sweep continues with its other jobs
     and fails at its end, or when its sweeper ends it.
     """
-    arguments = at_home(sys.argv[1:])
+    arguments = without_files(at_home(sys.argv[1:]))
     check_no_flags(arguments, _OPTIONS)
     overrides = [text for text in arguments if "=" in text and not text.startswith("-")]
     if overrides == arguments and not any(
-        text.lstrip("+~").startswith(("hydra.", "hydra/")) for text in overrides
+        text.lstrip("+~").startswith(("hydra.", "hydra/")) and not text.startswith(SEARCHPATH)
+        for text in overrides
     ):
         settings = settings_of(overrides)
         directory = Path(default_directory(settings.run.directory)).resolve()
         with saying_how_to_resume(settings, directory):
             job(settings, directory, "")
         return
+    overrides, start = start_of(overrides)
     check_keys("config", given_values(overrides), ["hydra"])
+    overrides = without_choices(overrides, Settings, start or {})
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
-    store_settings("config", Settings)
+    store_settings("config", Settings, start)
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
-    sys.argv[1:] = arguments  # hydra.main reads them itself
+    options = [text for text in arguments if "=" not in text or text.startswith("-")]
+    sys.argv[1:] = [*options, *overrides]  # hydra.main reads them itself
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
     with as_setting_errors():
         composed(partial(_call, job))()
+
+
+def without_files(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with --config FILE as the override as=FILE, and --config-dir FOLDER as Hydra's own search path.
+
+    Raises `SettingError` for a path that does not exist.
+    """
+    found, left = [], iter(arguments)
+    for text in left:
+        option, equals, path = text.partition("=")
+        if option not in _FILES:
+            found.append(text)
+            continue
+        path = path if equals else next(left, "")
+        if not os.path.exists(path):
+            raise SettingError(f"{option} is {path!r}, which does not exist; give it as {option} PATH.")
+        folder = [f"file://{Path(path).resolve()}"]
+        found.append(f"as={text_of(path)}" if option == "--config" else f"{SEARCHPATH}={text_of(folder)}")
+    return found
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from experiments.cli.console import PACKAGE, ending_quietly
 from experiments.cli.result import show, statement_lines
 from experiments.pages.run_page import run_page
 from experiments.run_files.reader import read_run
-from experiments.session.resume import run_settings
+from experiments.session.resume import run_settings, start_of
 from experiments.settings.jobs import run_jobs
 from experiments.settings.reference import SETTINGS
 from experiments.simulate import job
@@ -55,7 +55,7 @@ def exit_code(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) 
     """Return the exit code of a command in this process, as its module starts it."""
     if name == "simulate":
         monkeypatch.setattr(sys, "argv", ["fedmf simulate", *arguments])
-        return guard(partial(run_jobs, never, run_settings))
+        return guard(partial(run_jobs, never, run_settings, start_of))
     is_package = (Path(experiments.__file__).parent / name).is_dir()
     module = import_module(f"experiments.{name}.__main__" if is_package else f"experiments.{name}")
     if name == "plan":

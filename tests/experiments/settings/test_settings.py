@@ -17,10 +17,12 @@ from client.data import DATASETS
 from experiments.cli.console import PACKAGE, USAGE
 from experiments.cli.help import print_help
 from experiments.run_files.reader import differences, fixed
+from experiments.session.resume import run_settings
 from experiments.settings.compose import choices_of
 from experiments.settings.data import MEANS, DatasetSettings, arguments, load_dataset
 from experiments.settings.experiment import build
 from experiments.settings.groups import DeploymentSettings, build_optimizer, find_family
+from experiments.settings.jobs import without_files
 from experiments.settings.recorded import from_yaml, restored, to_yaml
 from experiments.settings.reference import SETTINGS, experiments, reference
 from experiments.settings.schema import FOR_DEPLOYMENTS, FREE, Settings
@@ -58,6 +60,63 @@ def test_composing_leaves_hydra_of_the_application_and_later_settings_as_they_we
         assert GlobalHydra.instance().hydra is outer
     assert composed("optimizer=adam").optimizer.beta2 != 0.5
     assert composed() == before
+
+
+FILE = """
+dataset: by_user_npz  # whose path is given later
+model: {name: mlp, hidden: 12}
+population.epochs: 3
+privacy: {delta: 1e-3}
+optimizer: {name: mine:signs, settings: {rate: 1e-2}}
+"""
+
+
+def test_a_run_begins_with_the_settings_of_a_file_and_what_is_given_besides_wins(tmp_path, monkeypatch):
+    (tmp_path / "my.yaml").write_text(FILE)
+    (tmp_path / "later.yaml").write_text("population: {epochs: 4}")
+    monkeypatch.chdir(tmp_path)
+    begun = run_settings([*without_files(["--config", "my.yaml"]), "dataset.path=x.npz"])
+    assert (begun.model.hidden, begun.population.epochs, begun.privacy.delta) == (12, 3, 1e-3)
+    assert (begun.optimizer.name, begun.optimizer.settings) == ("mine:signs", {"rate": 0.01})
+    given = without_files(["--config=my.yaml", "--config", "later.yaml", "dataset=digits", "model=cnn"])
+    assert run_settings([*given, "optimizer=sgd"]) == composed(
+        "model=cnn", "population.epochs=4", "privacy.delta=1e-3"
+    )
+    for text, said in {
+        "sead: 3": r"my\.yaml: sead is no setting of simulate; did you mean seed",
+        "model: mlpp": r"my\.yaml: .*Could not find 'model/mlpp'",
+        "a: [": r"my\.yaml: while parsing",
+        "- seed": r"my\.yaml: holds no mapping",
+        "seed: 1\nseed: 2": r"my\.yaml: .*duplicate key seed",
+    }.items():
+        (tmp_path / "my.yaml").write_text(text)
+        with pytest.raises(SettingError, match=said):
+            run_settings(["as=my.yaml"])
+
+
+def test_a_run_begins_as_another_one_did_whose_code_is_imported_where_it_is_typed(tmp_path):
+    for name, parts in ("a", "[1,2]"), ("b", "null"):
+        (tmp_path / name / "checkpoint").mkdir(parents=True)
+        other = composed("model=mlp", "model.hidden=12", "metrics=[mine:recall]", f"run.directory={name}", "output=json",
+                         "run.resume=true", f"population.parts={parts}")  # fmt: skip
+        (tmp_path / name / "config.yaml").write_text(to_yaml(other))
+        with pytest.raises(SettingError, match=r"metrics\[0\] of .*give run\.trust_code=true"):
+            run_settings([f"as={tmp_path / name}/config.yaml", "seed=4"])
+        begun = run_settings([f"as={tmp_path / name}", "seed=4", "metrics=[mine:recall]"])
+        assert begun == composed("model=mlp", "model.hidden=12", "metrics=[mine:recall]", "seed=4")
+        kept = run_settings(
+            [f"as={tmp_path / name}", "model=mlp", "metrics=[accuracy]", "run.trust_code=true"]
+        )
+        assert (kept.model.hidden, kept.metrics) == (12, ("accuracy",))
+
+
+def test_experiments_of_a_folder_of_ones_own_are_found_and_listed(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 7")
+    folder = without_files(["--config-dir", str(tmp_path)])
+    assert run_settings([*folder, "+experiment=mine"]) == composed("seed=7")
+    with pytest.raises(SettingError, match=r"'experiment': independent_own_best .*mine mnist_cnn"):
+        run_settings([*folder, "+experiment=min"])
 
 
 def test_hydras_own_settings_are_for_its_command_line_alone():
