@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sys
+import threading
 import time
 from functools import cache
 from itertools import count
@@ -29,6 +30,7 @@ from poison import values_in
 from runs import metrics, model
 from server import membership
 from server.cohort import Roster
+from server.exchange import THREAD
 from server.known_nodes import EVERY_NODE, Attendance, KnownNode, KnownNodes, node_key
 from server.membership import ROSTER, DeployedPopulation
 from server.optimizer import Sgd
@@ -104,6 +106,58 @@ def unready(clients):
     """Return the answer to a query of a node whose data could not be loaded when it started."""
     answer = ConfigRecord({wire.CLIENTS: clients, wire.READY: False})
     return lambda message: Message(RecordDict({wire.HELD: answer}), reply_to=message)
+
+
+class Clock:
+    """Takes the place of `time` and of `wait` in a module: moves only when that waits, and once every pull is over or in `last`.
+
+    So what a test sees does not depend on the machine. `now` is in seconds; pulls call `last` for what they take.
+    """
+
+    def __init__(self):
+        self.now, self._ends, self._changed = 0.0, {}, threading.Condition()
+        self._before = threading.enumerate()
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self._pass(self.now + seconds, lambda: False)
+
+    def wait(self, outcomes, seconds):
+        """Wait as `concurrent.futures.wait` does."""
+        self._pass(self.now + seconds, outcomes[0].done)
+
+    def last(self, seconds=float("inf")):
+        """Return, in the thread of a pull, once so much time has passed; without a time once `release` is called."""
+        me = threading.current_thread()
+        with self._changed:
+            self._ends[me] = self.now + seconds
+            self._changed.wait_for(lambda: me not in self._ends)
+
+    def release(self):
+        """Let every pull end now."""
+        self._let_go(float("inf"))
+
+    def pulls(self):
+        """Return the threads of pulls that have begun with this clock, once each is over or in `last`."""
+        mine = [one for one in threading.enumerate() if one.name == THREAD and one not in self._before]
+        for thread in mine:
+            while thread.is_alive() and thread not in self._ends:
+                thread.join(0.001)
+        return [thread for thread in mine if thread.is_alive()]
+
+    def _let_go(self, moment):
+        with self._changed:
+            self._ends = {thread: end for thread, end in self._ends.items() if end > moment}
+            self._changed.notify_all()
+        self.pulls()
+
+    def _pass(self, moment, is_over):
+        self.pulls()
+        while not is_over() and self.now < moment:
+            self.now = min([moment, *self._ends.values()])
+            self._let_go(self.now)
 
 
 class Nodes(LocalGrid):
@@ -246,7 +300,7 @@ def deployed(
     """
     query = {name: clients if callable(clients) else holding(clients) for name, clients in held.items()}
     grid = Signed(query, dict.fromkeys(held, train))
-    about = Attendance(least, **{"timeout": 0.05, "query_timeout": 1.0, "nodes": listed, **limits})
+    about = Attendance(least, **{"timeout": 0.05, "query_timeout": 60.0, "nodes": listed, **limits})
     state = state or first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
     releases, seen = [], []
     population = DeployedPopulation(about, folder, on_presence=seen.append, accept_copy=accept_copy)
@@ -259,7 +313,7 @@ def deployed(
 
 
 def start(strategy, grid, rounds=1):
-    strategy.start(grid, num_rounds=rounds, timeout=0.1)
+    strategy.start(grid, num_rounds=rounds, timeout=60)
 
 
 def roster_in(folder):

@@ -4,8 +4,6 @@ import contextlib
 import json
 import re
 import sys
-import time
-from itertools import pairwise
 
 import pytest
 
@@ -72,10 +70,8 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
         ]
         (tmp_path / "nodes.yaml").write_text(json.dumps(document))
         (tmp_path / "nodes.yaml").chmod(0o600)
-        process, times = loopback.submit(settings), []
-        for rounds in range(3):
-            wait_for(lambda rounds=rounds: has_released(rounds), loopback, process)
-            times.append(time.monotonic())
+        process = loopback.submit(settings)
+        wait_for(lambda: has_released(2), loopback, process)
         finished(loopback, directory, process)
         for name in ("a", "superlink"):
             loopback.stop(name)  # their last words too
@@ -87,8 +83,10 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
     replies = [row["replies"] for row in metrics(directory)]
     assert sum(replies) == 6  # all clients of the one node, none of the other
     assert all(0 < count < 6 for count in replies)
-    for begun, ended in pairwise(times):  # Flower's own limit is minutes; a minute is for a busy machine
-        assert 25 <= ended - begun < 25 + 60
+    assert all(row["seconds"] >= 25 for row in metrics(directory))
+    # A pull that a round waited for to its end, minutes later, would be an error of Flower's, and no silence.
+    assert logs["run"].count("not answered in time") == 2
+    assert "a reply could not be read" not in logs["run"]
 
     last = [values for values in seen if "fedmf_round_nodes" in values][-1]
     assert last["fedmf_rounds_released"] >= 1

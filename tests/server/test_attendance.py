@@ -10,6 +10,7 @@ from fedmf.errors import RunStoppedError
 from fedmf.updates import wire
 from nodes import (
     KEYS,
+    Clock,
     answer_other_code,
     deployed,
     heard,
@@ -32,6 +33,7 @@ WITHOUT = {"unready": UnreadyNodes.without}
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch, caplog):
+    monkeypatch.setattr(membership, "time", Clock())
     monkeypatch.setattr(membership, "PAUSE", 0.01)
     caplog.set_level(logging.INFO, logger="server")
 
@@ -79,7 +81,7 @@ NO_COUNTS = [
 
 @pytest.mark.parametrize("say", NO_COUNTS)
 def test_an_answer_that_is_no_count_is_no_answer(tmp_path, say):
-    strategy, grid, _ = deployed(tmp_path, {"a": 12, "b": say}, query_timeout=0.1)
+    strategy, grid, _ = deployed(tmp_path, {"a": 12, "b": say})
     start(strategy, grid)
     assert roster_in(tmp_path).nodes == {KEYS["a"]: 12}
 
@@ -112,7 +114,7 @@ def test_an_epoch_waits_and_the_log_and_the_error_say_for_what(tmp_path, caplog,
     """Nothing is begun, so nothing is spent; what is said of a node is said once."""
     held, said, advice = WAITING[why]
     held = {name: saying(*one) if isinstance(one, tuple) else one for name, one in held.items()}
-    strategy, grid, _ = deployed(tmp_path, held, listing(a=12, b=12), timeout=0.3, query_timeout=0.05)
+    strategy, grid, _ = deployed(tmp_path, held, listing(a=12, b=12), timeout=0.3)
     with pytest.raises(RunStoppedError, match=rf"after 0\.3 seconds .*{said}.*{advice}"):
         start(strategy, grid)
     assert re.search(f"waiting: .*{said}", caplog.text)
@@ -206,7 +208,7 @@ def test_a_connected_node_without_which_an_epoch_begins_is_named_with_its_reason
 ):
     """It is in no cohort, so that no round would speak of it; the next epoch has it."""
     say, reason = LEFT_OUT[why]
-    strategy, grid, _ = deployed(tmp_path, {"a": 12, "b": say}, listed, query_timeout=0.05, **WITHOUT)
+    strategy, grid, _ = deployed(tmp_path, {"a": 12, "b": say}, listed, **WITHOUT)
     start(strategy, grid)
     said = [text for text in caplog.messages if "begins without" in text]
     assert said == [
@@ -239,7 +241,7 @@ def test_a_listed_node_that_is_away_is_named_in_each_epoch_and_counted_and_no_st
 def test_a_node_that_answered_and_hangs_when_all_are_asked_once_more_is_named(tmp_path, caplog):
     """What it said before counts no longer; nor is a stranger named, whose answer nobody asked for."""
     held = {"a": saying(None, None, holding(12)), "b": saying(holding(6), None), "c": 6}
-    strategy, grid, _ = deployed(tmp_path, held, listing(a=12, b=12), query_timeout=0.05, timeout=5)
+    strategy, grid, _ = deployed(tmp_path, held, listing(a=12, b=12), timeout=5)
     start(strategy, grid)
     assert len(held["b"].asked) == 2
     (said,) = [text for text in caplog.messages if "begins without" in text]

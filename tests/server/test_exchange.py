@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import time
 import weakref
 from itertools import count, islice
 
@@ -12,13 +11,22 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 
 from experiments.engines.grid import set_identity
 from fedmf.errors import RunStoppedError
+from nodes import Clock
 from plans import small_plan
 from server import exchange as module
-from server.exchange import THREAD, exchange, pulls_under_way, tasks_per_message
+from server.exchange import exchange, pulls_under_way, tasks_per_message
 
-pytestmark = pytest.mark.long
+LATE = 1.0  # seconds that a round may last beyond its deadline
 
-LATE = 1.0  # what a round may last beyond its deadline
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """The time that the exchange sees; at the end of a test no pull is left."""
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "wait", clock.wait)
+    yield clock
+    clock.release()
 
 
 class Scripted:
@@ -85,10 +93,9 @@ def test_first_replies_count_and_an_unreadable_one_is_an_error_of_its_client_alo
     assert "in time" not in caplog.text
 
 
-def test_the_deadline_ends_the_wait_and_silence_is_silence():
-    started = time.monotonic()
+def test_the_deadline_ends_the_wait_and_silence_is_silence(clock):
     assert heard(Scripted({"0": [[answer(0)]]}), 2) == [("0", False)]
-    assert 0.2 <= time.monotonic() - started < 2
+    assert 0.2 <= clock.now < 0.2 + LATE
 
 
 def test_each_message_is_sent_whole_before_the_next_is_announced_and_a_lost_one_is_silent():
@@ -114,7 +121,7 @@ def test_a_message_whose_upload_the_superlink_forgot_is_sent_again_under_its_id(
     assert grid.calls == [[1]] * (2 if sent else 3) + [[2]]
 
 
-def test_a_grid_in_this_process_is_given_all_messages_in_one_call_and_pulled_in_this_thread():
+def test_a_grid_in_this_process_is_given_all_messages_in_one_call_and_pulled_in_this_thread(clock):
     """Its clients train in a pull: in the thread whose settings they know, and whatever it takes."""
     threads = []
 
@@ -123,7 +130,7 @@ def test_a_grid_in_this_process_is_given_all_messages_in_one_call_and_pulled_in_
 
         def pull_messages(self, message_ids):
             threads.append(threading.current_thread())
-            time.sleep(2 * module._SLOW)
+            clock.now += 2 * module._SLOW
             return super().pull_messages(message_ids)
 
     grid = Here({"0": [[answer(0)]], "1": [[answer(1)]]})
@@ -157,36 +164,31 @@ class OneBehind(Scripted):
 
 
 @pytest.mark.parametrize("needed", [0, 2])
-def test_a_node_that_holds_its_reply_back_is_nudged_and_another_is_not(monkeypatch, needed):
-    monkeypatch.setattr(module, "_PATIENCE", 0.05 if needed else 60)
+def test_a_node_that_holds_its_reply_back_is_nudged_after_30_and_60_seconds_and_another_is_not(clock, needed):
     grid = OneBehind({})
     grid.needed = needed
-    assert heard(grid, 1, timeout=5) == [("0", False)]
+    assert heard(grid, 1, timeout=100) == [("0", False)]
+    assert clock.now == pytest.approx(90 if needed else 0, abs=0.5)
     nudges = grid.sent[1:]
     assert [nudge.metadata.message_type for nudge in nudges] == [MessageType.QUERY] * needed
     assert all(nudge.metadata.dst_node_id == 1 and not nudge.content for nudge in nudges)
 
 
-def test_a_nudge_that_cannot_be_sent_holds_no_round(monkeypatch):
-    monkeypatch.setattr(module, "_PATIENCE", 0.05)
-    release = threading.Event()
-
+def test_a_nudge_that_cannot_be_sent_holds_no_round(clock):
     class Broken(Scripted):
         def push_messages(self, messages):
             if messages[0].metadata.message_type == MessageType.QUERY:
-                release.wait(30)
+                clock.last()
                 raise ConnectionError("down")
             return super().push_messages(messages)
 
-    begun = time.monotonic()
-    assert heard(Broken({}), 1, timeout=0.3) == []
-    assert time.monotonic() - begun < 0.3 + LATE
-    release.set()
+    assert heard(Broken({}), 1, timeout=40) == []
+    assert len(clock.pulls()) == 1
+    assert 40 <= clock.now < 40 + LATE
 
 
-def test_the_log_says_which_nodes_have_not_answered_yet_and_which_never_did(monkeypatch, caplog):
-    monkeypatch.setattr(module, "_PATIENCE", 0.05)
-    assert heard(Scripted({"1": [[answer(1)]]}), 3) == [("1", False)]
+def test_the_log_says_which_nodes_have_not_answered_yet_and_which_never_did(caplog):
+    assert heard(Scripted({"1": [[answer(1)]]}), 3, timeout=40) == [("1", False)]
     said = [record.getMessage() for record in caplog.records]
     assert said[0] == "nodes 1, 3: not answered yet, so that a query is sent there"
     assert said[-1] == "nodes 1, 3: not answered in time"
@@ -222,97 +224,80 @@ def asked(grid, nodes, timeout):
     return [reply.metadata.reply_to_message_id for reply in exchange(grid, questions(nodes), timeout=timeout)]
 
 
-def pull_threads(before):
-    return [thread for thread in threading.enumerate() if thread.name == THREAD and thread not in before]
-
-
-def wait_until(is_so):
-    for _ in range(250):
-        if is_so():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def test_nodes_that_block_once_the_deadline_has_passed_leave_time_for_others():
-    release, begun = threading.Event(), time.monotonic()
-
+def test_nodes_that_block_once_the_deadline_has_passed_leave_time_for_others(clock):
     def reply(question):
-        if time.monotonic() < begun + 0.3:
+        if clock.now < 0.3:
             return []
-        return [answer(question)] if question == "8" else release.wait(30) and []
+        return [answer(question)] if question == "8" else clock.last() or []
 
     assert asked(Elsewhere(reply), range(1, 10), timeout=0.3) == ["8"]
-    assert time.monotonic() - begun < 0.3 + LATE
-    release.set()
+    assert clock.now < 0.3 + LATE
 
 
-def test_other_replies_keep_arriving_while_nodes_keep_their_pulls_waiting():
+def test_other_replies_keep_arriving_while_nodes_keep_their_pulls_waiting(clock):
     """Flower's own pull waits minutes for the next part of an announced reply, and for a response as long as bytes come."""
-    release, begun, when = threading.Event(), time.monotonic(), {}
-    sends = {"3": 0, "4": 0.6, "5": 1.2}  # question -> seconds after which its node answers; the others block
+    sends, when = (
+        {"3": 0, "4": 0.6, "5": 1.2},
+        {},
+    )  # question -> seconds after which its node answers; the others block
 
     def reply(question):
         if question not in sends:
-            release.wait(30)
-        return [answer(question)] if time.monotonic() >= begun + sends.get(question, 0) else []
+            clock.last()
+        return [answer(question)] if clock.now >= sends[question] else []
 
     for message in exchange(Elsewhere(reply), questions(range(1, 7)), timeout=2):
-        when[message.metadata.reply_to_message_id] = time.monotonic() - begun
-    release.set()
+        when[message.metadata.reply_to_message_id] = clock.now
     assert set(when) == set(sends)
     assert all(sends[question] <= moment < sends[question] + 0.6 for question, moment in when.items())
-    assert time.monotonic() - begun < 2 + LATE
+    assert clock.now < 2 + LATE
 
 
-def test_a_slow_reply_is_not_lost_and_not_asked_for_twice_and_quick_ones_come_one_at_a_time(monkeypatch):
-    monkeypatch.setattr(module, "_SLOW", 0.5)
-    grid = Elsewhere(lambda question: time.sleep(2 if question == "0" else 0.02) or [answer(question)])
+def test_a_slow_reply_is_not_lost_and_not_asked_for_twice_and_quick_ones_come_one_at_a_time(clock):
+    grid = Elsewhere(lambda question: clock.last(2 if question == "0" else 0.02) or [answer(question)])
     replies = asked(grid, range(1, 7), timeout=20)
     assert replies[-1] == "0"
     assert sorted(grid.pulled) == sorted(replies) == [str(number) for number in range(6)]
     assert grid.most == 2  # so that one reply is in memory at a time, but for the slow one
 
 
-def test_a_node_has_one_pull_at_a_time_so_that_there_are_no_more_threads_than_slow_nodes(monkeypatch):
-    monkeypatch.setattr(module, "_SLOW", 0.01)
-    release, before = threading.Event(), threading.enumerate()
-    grid = Elsewhere(lambda question: release.wait(30) and [])
-    assert pulls_under_way() == 0
+def test_a_node_has_one_pull_at_a_time_so_that_there_are_no_more_threads_than_slow_nodes(clock):
+    grid = Elsewhere(lambda question: clock.last() or [])
+    before = pulls_under_way()
     assert asked(grid, [1] * 20 + [2] * 20, timeout=0.5) == []
-    assert grid.most == len(pull_threads(before)) == pulls_under_way() == 2
-    release.set()
-    assert wait_until(lambda: not pulls_under_way())  # they end with their calls
+    assert grid.most == len(clock.pulls()) == pulls_under_way() - before == 2
+    clock.release()
+    assert not clock.pulls()  # they end with their calls
 
 
 @pytest.mark.parametrize(("took", "many"), [(0.4, 30), (0.08, 60)])
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_node_whose_every_reply_takes_a_while_delays_no_other_nodes_replies(took, many, is_first):
+def test_a_node_whose_every_reply_takes_a_while_delays_no_other_nodes_replies(clock, took, many, is_first):
     """Whether each is slow, or each is just quick enough and they are many; and wherever its messages stand."""
 
     def reply(question):
-        time.sleep(took if grid.node_of(question) == 1 else 0.005)
+        clock.last(took if grid.node_of(question) == 1 else 0.005)
         return [answer(question)]
 
     grid = Elsewhere(reply)
     nodes = sorted([1] * many + [2] * 40, reverse=not is_first)
-    begun, when = time.monotonic(), []
+    when = []
     for message in exchange(grid, questions(nodes), timeout=3.5):
         if grid.node_of(message.metadata.reply_to_message_id) == 2:
-            when.append(time.monotonic() - begun)
+            when.append(clock.now)
     assert len(when) == 40
     assert max(when) < 2.5
     assert grid.most <= 2
 
 
-def test_a_node_has_one_thread_across_rounds_and_its_late_reply_of_an_old_round_is_dropped():
+def test_a_node_has_one_thread_across_rounds_and_its_late_reply_of_an_old_round_is_dropped(clock):
     """It may be as large as the model: nothing of it is kept."""
-    release, before, brought = threading.Event(), threading.enumerate(), []
+    brought = []
 
     def reply(question):
         found = answer(question)
         if question == "0":
-            release.wait(30)
+            clock.last()
             brought.append(weakref.ref(found))
         return [found]
 
@@ -320,11 +305,12 @@ def test_a_node_has_one_thread_across_rounds_and_its_late_reply_of_an_old_round_
     assert asked(grid, [1, 2], timeout=0.3) == ["1"]
     for number in range(2, 8, 2):
         assert asked(grid, [1, 2], timeout=0.3) == [str(number + 1)]
-        assert wait_until(lambda: len(pull_threads(before)) == 1)
+        assert len(clock.pulls()) == 1
     assert grid.most == 2  # the one that lasts, and the other node's
     assert grid.pulled.count("0") == 1
-    release.set()
-    assert wait_until(lambda: not pull_threads(before) and brought)
+    clock.release()
+    assert not clock.pulls()
+    assert brought
     gc.collect()
     assert brought[0]() is None
     assert asked(grid, [1, 2], timeout=5) == ["8", "9"]  # its own new reply, and nothing of the old round

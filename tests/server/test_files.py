@@ -1,16 +1,16 @@
 """Files that are whole or not there, secrets that are overwritten, locks, and files that other accounts could change."""
 
+import contextlib
 import os
 import subprocess
 import sys
-import threading
-import time
 
 import numpy as np
 import pytest
 
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.npz import read_npz
+from nodes import Clock
 from server import files
 from server.files import check_own_file, erase, locked, write_atomically
 
@@ -121,24 +121,23 @@ def test_lock_admits_one_process_and_is_freed_by_its_death(lock):
             pass  # the worker waits for its input
 
 
-def test_a_lock_that_is_being_given_back_is_waited_for_and_one_that_is_not_for_so_long(lock):
-    given_back, waited = threading.Event(), []
-
-    def wait():
-        with locked(lock, 30):
-            waited.append(given_back.is_set())
-
-    with locked(lock):
-        began = time.monotonic()
+def test_a_lock_that_is_being_given_back_is_waited_for_and_one_that_is_not_for_so_long(lock, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(files, "time", clock)
+    with contextlib.ExitStack() as holder:
+        holder.enter_context(locked(lock))
         with pytest.raises(RunDirectoryError, match="another process"), locked(lock, 0.3):
             pass
-        assert 0.3 <= time.monotonic() - began < 1
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        time.sleep(0.3)
-        given_back.set()
-    waiting.join()
-    assert waited == [True]
+        assert clock.now == pytest.approx(0.35, abs=0.06)
+
+        def give_back(seconds):
+            clock.now += seconds
+            if clock.now > 20:
+                holder.close()
+
+        monkeypatch.setattr(clock, "sleep", give_back)
+        with locked(lock, 30):
+            assert clock.now > 20
 
 
 # other accounts

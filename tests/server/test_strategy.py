@@ -196,8 +196,8 @@ def test_what_is_heard_of_a_round_may_keep_it_from_being_released():
     strategy = strategy_with(NOISY, on_heard=on_heard, commit=committed.append)
     grid = LocalGrid(Answering(answer))
     with pytest.raises(RunStoppedError, match="stop"):
-        strategy.start(grid, timeout=0.05)
-    strategy.start(grid, num_rounds=1, timeout=0.05)
+        strategy.start(grid, timeout=60)
+    strategy.start(grid, num_rounds=1, timeout=60)
     assert heard == [(1, 3, 2, 0), (2, 3, 3, 1), (2, 3, 3, 1)]
     np.testing.assert_array_equal(strategy.state.model, run(answer, NOISY, 2)[0].state.model)
 

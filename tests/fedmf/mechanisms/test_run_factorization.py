@@ -245,9 +245,9 @@ def test_the_time_of_a_run_counts_the_solver_once(monkeypatch):
     workloads = of_run(6, 3)
     solutions = fixed_point.certified_run(tuple(workloads))
     assert all(solution.seconds > 0 for solution in solutions)
-    longer = [replace(solution, seconds=solution.seconds + 100) for solution in solutions]
+    longer = [replace(solution, seconds=solution.seconds + 1e6) for solution in solutions]
     monkeypatch.setattr(registry, "certified_run", lambda _: longer)
-    assert 300 < design_run("optimal", workloads).seconds < 330
+    assert round(design_run("optimal", workloads).seconds / 1e6) == 3
 
 
 SHORT = [known for known in WHOLE_RUNS if known.rounds * known.epochs <= 180]
