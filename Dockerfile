@@ -6,7 +6,7 @@ FROM ${BASE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /build
 COPY requirements/linux-x86_64-py3.12.txt packages.txt
-# Written by whoever builds: torch==... --hash=sha256:... of the build for this host (docs/deployment.md).
+# You write it before the build: torch==... --hash=sha256:... of the build for this host (docs/deployment.md).
 COPY torch.txt torch.txt
 RUN python -m venv /opt/fedmf/.venv \
     && grep '^setuptools==' packages.txt > first.txt \

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup run test test-fast test-slow test-interpreters test-gpu mutation lint docs report deploy-demo hashes sbom
+.PHONY: setup run test test-fast test-slow test-interpreters test-gpu mutation lint docs report deploy-demo hashes sbom package
 
 setup: $(INSTALLED)
 
@@ -68,23 +68,35 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The files in requirements/, anew from constraints.txt: asks the package registry for every package and each Python that we
+# Writes the files in requirements/ again from constraints.txt: asks the package registry for every package and each Python that we
 # name, and installs nothing. An index of this machine's own must not answer (PIP_CONFIG_FILE=/dev/null).
 hashes: setup
 	$(BIN)/python requirements/lock.py
 
-# What is installed, as CycloneDX; the tool has an environment of its own, so that it is not in the list.
-SBOM_TOOL := .venv-sbom
-sbom: setup
-	test -x $(SBOM_TOOL)/bin/cyclonedx-py || { $(PYTHON) -m venv $(SBOM_TOOL) && \
-		$(SBOM_TOOL)/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0; }
+# The tools of a release have an environment of their own, so that they are not in the list of what is installed.
+RELEASE := .venv-release
+$(RELEASE)/.installed: Makefile
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check build==1.6.1 cyclonedx-bom==7.5.0 twine==7.0.0
+	touch $@
+
+# What is installed, as CycloneDX: dist/sbom.cdx.json.
+sbom: setup $(RELEASE)/.installed
 	mkdir -p dist
-	$(SBOM_TOOL)/bin/cyclonedx-py environment --output-reproducible --output-file dist/sbom.cdx.json $(BIN)/python
+	$(RELEASE)/bin/cyclonedx-py environment --output-reproducible --output-file dist/sbom.cdx.json $(BIN)/python
+
+# The sdist and the wheel, as an index takes them: dist/fedmf-*.
+package: $(RELEASE)/.installed
+	rm -f dist/fedmf-*
+	$(RELEASE)/bin/python -m build
+	$(RELEASE)/bin/twine check --strict dist/fedmf-*
 
 # The documentation as a website: site/index.html. Search needs a server, such as `python -m http.server -d site`.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# The technical report: docs/report/report.pdf. Twice, for its references; needs pdflatex (Debian: texlive-latex-recommended, lmodern).
+# The technical report: docs/report/report.pdf. Twice, for its references, all of which must be found; needs pdflatex (Debian:
+# texlive-latex-recommended, lmodern).
 report:
 	cd docs/report && pdflatex -interaction=nonstopmode -halt-on-error report.tex && pdflatex -interaction=nonstopmode -halt-on-error report.tex
+	! grep -i "undefined\|multiply" docs/report/report.log

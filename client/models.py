@@ -228,7 +228,7 @@ def with_adapters(
     """
     check_at_least("rank", rank, 1)
     check_positive("scale", scale)
-    every = model.named_modules(remove_duplicate=False)  # a layer may stand in two places
+    every = model.named_modules(remove_duplicate=False)  # a model may contain a layer twice
     linear = {name: module for name, module in every if type(module) is nn.Linear and name}
     chosen: set[str] = set()
     for pattern in layers:

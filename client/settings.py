@@ -12,7 +12,7 @@ LOSSES = ("cross_entropy", "mse", "bce_with_logits")
 OPTIMIZERS = ("sgd", "adam")
 AUTOCASTS = ("bfloat16",)
 LEVELS = ("words", "characters")
-"""What texts are parted into."""
+"""What texts are split into."""
 TEST_SPLITS = ("test", "validation", "heldout")
 """What a model can be scored on with Stack Overflow."""
 HELD_OUT_USES = ("score", "train", "none")

@@ -21,12 +21,12 @@ from experiments.run_files.model_files import (
     as_onnx,
     as_safetensors,
     as_torch,
-    beside,
     load_model,
     need_format,
     read_arrays,
     recorded_seed,
     refuse_taken_place,
+    statement_path,
     with_given,
 )
 from experiments.run_files.reader import read_run
@@ -91,7 +91,7 @@ def export(settings: ExportSettings) -> None:
     else:
         about = {**along, "privacy": run.privacy, "model": made}
         statement = json.dumps(about, indent=2).encode() + b"\n"
-        files = {beside(file): statement, file: as_torch(read_arrays(directory / MODEL))}
+        files = {statement_path(file): statement, file: as_torch(read_arrays(directory / MODEL))}
     for path, data in files.items():
         with path.open("xb") as opened:
             opened.write(data)

@@ -70,7 +70,7 @@ def main() -> None:
         handlers=[stderr_handler("%(levelname)s %(name)s: %(message)s")], level=logging.WARNING
     )
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    if "run.log=json" in sys.argv:  # also what is wrong with the settings beside it
+    if "run.log=json" in sys.argv:  # also for errors in the other settings
         json_log.install()
     end_with(partial(guard, run))
 

@@ -5,7 +5,7 @@ key and the server's box key with the node's, by HKDF-SHA256 (RFC 5869) over the
 the server's box key makes what a node opens, and only the node's makes what the server opens. A box is a random nonce of 12
 bytes and what ChaCha20-Poly1305 (RFC 8439) makes of the text and of what the text is `about`.
 
-Whoever gets a node's or the server's box key later, and kept the boxes, opens them: with the node's those of that node.
+An attacker who kept the boxes, and later gets the server's or a node's box key, opens them: with a node's key, those of that node.
 """
 
 import base64

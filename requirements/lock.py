@@ -1,8 +1,8 @@
-"""The files of this folder: every package that an installation needs, by version and hash; `make hashes` writes them anew.
+"""The files of this folder: every package that an installation needs, by version and hash; `make hashes` writes them.
 
 Versions are those of constraints.txt. Which of them are needed follows from pyproject.toml and from what the packages say
 that they need, with the conditions of each Python. A hash is that of the one file that pip would choose on a Linux x86_64 machine
-with glibc 2.28 or newer. torch is left out: whoever installs chooses its build (CPU or CUDA), and has its hash from there.
+with glibc 2.28 or newer. torch is left out: you choose its build (CPU or CUDA) and take its hash from the publisher.
 """
 
 import json

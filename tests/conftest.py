@@ -11,7 +11,7 @@ import pytest
 
 import experiments  # noqa: F401
 
-# The marks of runs under way are kept between test runs, never in the home of whoever runs the tests.
+# The marks of runs under way are kept between test runs, never in the home of the account that runs the tests.
 os.environ["FEDMF_STATE"] = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "fedmf_state")
 
 # Tests of what a closed terminal ends hold under nohup as well, where all that they start would be deaf to it.

@@ -39,7 +39,7 @@ def test_the_app_of_your_own_runs_as_written(capsys):
 
 
 def missing(file, text):
-    """Return what `text`, as it would stand in `file`, names and is not there; NAME in capitals stands for any name.
+    """Return what `text`, as part of `file`, names and is not there; NAME in capitals stands for any name.
 
     Paths of the repository, names of files, dotted names of modules and what they contain, and links.
     """

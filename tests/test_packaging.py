@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from importlib.metadata import PackageNotFoundError, distributions, requires
@@ -40,17 +41,17 @@ def command(*arguments: str | Path, cwd: Path) -> str:
 
 
 def build(folder: Path) -> Path:
-    """Return the wheel, built without the network from a copy: building leaves files beside the source."""
+    """Return the wheel, built without the network from a copy: building leaves files next to the source."""
     source = folder / "source"
     for name in (*PACKAGES, "conf", "tests", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     for arguments in ("init --quiet", "add pyproject.toml", "commit --quiet --message=one"):
         author = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
         command("git", *author, *arguments.split(), cwd=source)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-index")
-    # As `python -m build` does: the wheel of the packed sources, which lie in no repository.
+    # As `python -m build` does: the wheel of the packed sources, which are in no repository.
     command(sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", folder / "packed", cwd=source)
     (packed,) = (folder / "packed").iterdir()
     command(*pip, "--no-build-isolation", "--no-deps", "--wheel-dir", folder / "dist", packed, cwd=folder)
@@ -84,12 +85,15 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_every_module_and_every_setting(wheel: Path) -> None:
+def test_the_wheel_holds_every_module_and_every_setting_and_the_sdist_no_tests(wheel: Path) -> None:
     packaged = set(zipfile.ZipFile(wheel).namelist())
     modules = {file for package in PACKAGES for file in (ROOT / package).rglob("*.py")}
     files = {str(file.relative_to(ROOT)) for file in modules | set((ROOT / "conf").rglob("*.yaml"))}
     assert {file for file in files if not file.startswith(NOT_PACKAGED)} <= packaged
     assert not any(name.startswith(NOT_PACKAGED) for name in packaged)
+    (packed,) = (wheel.parents[1] / "packed").iterdir()  # tests need tests/helpers, docs and the constraints
+    with tarfile.open(packed) as file:
+        assert not [name for name in file.getnames() if "tests" in Path(name).parts]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import fedmf.version
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Written out, so that no name vanishes unnoticed: whoever takes one away breaks a user's import.
+# Written out, so that no name vanishes unnoticed: removing one breaks a user's import.
 PUBLIC = {
     "fedmf": """
         ACCOUNTANTS ADJACENCIES ROTATIONS VALUE_TYPES Bounds ClientPlan Compression Conduct DataError DivergedError

@@ -1,7 +1,7 @@
 """Plain-text docstrings as Markdown: a griffe extension that mkdocstrings loads (mkdocs.yml names it).
 
 The docstrings of this project are written to be read in an editor: formulas such as `B Z * sigma`, `||g||_2` or
-`x[0, n)` stand in running text, where Markdown would see emphasis, links and tags. Names in single backticks, indented
+`x[0, n)` are in running text, where Markdown would see emphasis, links and tags. Names in single backticks, indented
 blocks and lists mean the same in both.
 """
 
@@ -29,7 +29,7 @@ class PlainDocstrings(Extension):
 def to_markdown(text: str) -> str:
     """Return a plain-text docstring as Markdown: examples and indented blocks are code, the rest is text."""
     blocks = [_block(block) for block in re.split(r"\n[ ]*\n", text) if block.strip()]
-    return "\n\n".join(blocks).replace("\n```\n\n```text\n", "\n\n")  # one block where a blank line parted it
+    return "\n\n".join(blocks).replace("\n```\n\n```text\n", "\n\n")  # one block where a blank line split it
 
 
 def _block(block: str) -> str:

@@ -14,7 +14,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # the project is imported from the checkout that this file lies in
+sys.path.insert(0, str(ROOT))  # the project is imported from the checkout that contains this file
 
 # ruff: noqa: E402
 from experiments.settings.reference import RUN, SETTINGS, Setting, reference

@@ -107,7 +107,7 @@ def warn_of_restored_counts(directory: Path) -> None:
     """
     if not os.environ.get("FEDMF_STATE") and directory.resolve().is_relative_to(Path.home().resolve()):
         log.warning(
-            "released rounds are counted in %s, in the home that the run lies in too: an older state of both, restored "
+            "released rounds are counted in %s, in the home that contains the run too: an older state of both, restored "
             "together, would release rounds again under the same noise. Set FEDMF_STATE to a folder that is never restored.",
             copies.folder(),
         )

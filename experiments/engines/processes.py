@@ -322,6 +322,6 @@ def keep_freed_memory() -> None:
 
     glibc asks the system for every array larger than the largest that it has seen freed, and gives back what is free
     beyond twice that size: a client of a million parameters then touches some hundred new pages, over and over, which
-    costs more than most kernels. An array that nobody writes to costs nothing; sizes up to 32 MiB are remembered.
+    costs more than most kernels. An array that is never written to costs nothing; sizes up to 32 MiB are remembered.
     """
     np.empty(30 << 20, np.uint8)

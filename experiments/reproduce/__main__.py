@@ -53,7 +53,7 @@ def reproduce(settings: ReproduceSettings) -> None:
     check_choice("name", settings.name, known)
     directory = Path(settings.directory)
     directory.mkdir(parents=True, exist_ok=True)
-    logging.getLogger("server").setLevel(logging.WARNING)  # a line for each of thousands of runs helps nobody
+    logging.getLogger("server").setLevel(logging.WARNING)  # thousands of runs: no line for each
     make = _trained if settings.name in studies() else _closed
     place, stem, (tables, error), figures = make(settings.name, settings, directory)
     blocks = {f"{stem}: {table.name}": tools.markdown(table) for table in tables}

@@ -1,1 +1,1 @@
-"""Names and formats of what lies in a run directory."""
+"""Names and formats of the files of a run directory."""

@@ -93,14 +93,14 @@ def need_format(name: str) -> None:
         need(package, f"format={name}", extra=name)
 
 
-def beside(file: Path) -> Path:
-    """Return where the statement of a torch file lies."""
+def statement_path(file: Path) -> Path:
+    """Return the path of a torch file's statement."""
     return file.with_name(f"{file.name}.json")
 
 
 def refuse_taken_place(file: Path, name: str) -> None:
     """Raise `RunDirectoryError` where an export would write over something, or where there is no folder for it."""
-    for path in (file, beside(file)) if name == "torch" else (file,):
+    for path in (file, statement_path(file)) if name == "torch" else (file,):
         if path.exists() or path.is_symlink():
             raise RunDirectoryError(f"{path} exists; nothing was written. Name another file as to=FILE.")
     if not file.parent.is_dir():

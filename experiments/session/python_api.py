@@ -103,7 +103,7 @@ class Runner:
         """Train and return what came of it.
 
         `overrides` are those of the command line ("population.epochs=2"); `settings` the same as keywords, a group as
-        a mapping: `run("model=mlp", seed=3, population={"epochs": 2})`. Without run.directory the run lies in
+        a mapping: `run("model=mlp", seed=3, population={"epochs": 2})`. Without run.directory the run's folder is
         runs/DATE_TIME below the current directory. Raises a `FedmfError` for what cannot run as asked, before
         anything is written.
 

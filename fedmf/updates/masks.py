@@ -78,8 +78,8 @@ def _positions_compiled(
 def gap_table(keep_probability: float) -> npt.NDArray[np.uint64]:
     """Return floor((1 - (1-gamma)^k) 2^64) for k = 1 .. 1024, uint64, exact; 0 < gamma < 1.
 
-    A uniform 64-bit word u stands for the gap k (the next k-1 coordinates dropped, the k-th kept) when it
-    lies in [table[k-2], table[k-1]), and for "none of the next 1024 is kept" when it is not below the last
+    A uniform 64-bit word u encodes the gap k (the next k-1 coordinates dropped, the k-th kept) when it
+    is in [table[k-2], table[k-1]), and "none of the next 1024 is kept" when it is not below the last
     entry.
     """
     numerator, denominator = keep_probability.as_integer_ratio()

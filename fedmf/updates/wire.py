@@ -6,7 +6,7 @@ from the mask key. A message may carry the tasks of several clients of one node:
 each, and so do the values in the reply, every client's separately and under their own mask.
 
 The tag tells the server that values answer its own task. Flower 1.41 takes a reply from any registered node that knows
-the id of a message, and ids stand in its logs. What binds a reply to its task is the mask key, which the server sends to
+the id of a message, and its logs contain ids. What binds a reply to its task is the mask key, which the server sends to
 the client's node alone. (A registered node that learns the task's id while the SuperLink stores the task can fetch it too:
 docs/deployment.md, "Trust".)
 

@@ -4,7 +4,7 @@ A run removes noisy sums that newer bases cover, and erases its keys. Both are n
 released twice and whether its noise is in it once. The keys are those of made-up clients on this machine.
 
 `recount` computes every round again from its keys, client by client, and compares it with what was released, bit for bit: the
-clients that were heard train again in this process, their values are added and the round's own noise row goes on the sum. A
+clients that were heard train again in this process, their values are added and the round's own noise row is added to the sum. A
 node whose reply did not count (an error, a lie) has zeros in place of its values; which nodes those were is found by trying,
 because the record does not tell. A release that no such sum explains holds something else: another noise row, one twice or
 none, a client twice, values of another client. The code of clients, mechanism and noise is the project's own, so that this

@@ -134,7 +134,7 @@ def test_text_tokens_and_vocabulary_fold_case_alike(tmp_path: Path) -> None:
     text, string, listed = (row[row > BOS].tolist() for row in dataset.clients[0].x)
     assert dataset.classes == 3 + 4  # The and the are one word
     assert string == listed == [4, 5, 6]
-    assert (text[0], text[-1]) == (4, 6)  # a text is parted at the brackets too
+    assert (text[0], text[-1]) == (4, 6)  # a text is split at the brackets too
     learnt = load("by_user_text", path=path)
     assert learnt.clients[0].x[1].tolist() == learnt.clients[0].x[2].tolist()
     assert learnt.classes == len({"the", "<", "url", ">", "cat", "<url>"}) + 4

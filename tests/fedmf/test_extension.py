@@ -1,4 +1,4 @@
-"""A run that is extended costs what all its epochs cost together, and goes on only where that is allowed."""
+"""A run that is extended costs what all its epochs cost together, and continues only where that is allowed."""
 
 import math
 import re

@@ -151,7 +151,7 @@ def toy_law(settle, given):
         low, high = np.where(stays, low, np.minimum(middle + 1, high)), np.where(stays, middle, high)
     keeps_layer = (tried[left[:count]] & np.uint64(3)) == (words[left[:count]] & np.uint64(3))
     is_rejected = np.isnan(numbers[left[:count]])  # at any height
-    # Of a layer: the chance of each number, of starting anew in any layer, and of starting anew in the same one.
+    # Of a layer: the chance of each number, of a restart in any layer, and of a restart in the same one.
     laws: list[dict[float, Fraction]] = [{} for _ in range(TOY_LAYERS)]
     same = [Fraction(0)] * TOY_LAYERS
     one = Fraction(1, 1 << 14)

@@ -98,7 +98,7 @@ def test_a_reply_is_about_one_task_alone():
 
 
 def test_what_travels_in_the_open_is_told_apart_by_names_values_and_settings():
-    """Nobody on the way exchanges the model for what updates are scaled by, or cuts one name short for another."""
+    """No one on the way can exchange the model for what updates are scaled by, or cuts one name short for another."""
 
     def digest(overrides="seed=1", **arrays):
         return digest_public(

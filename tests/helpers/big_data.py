@@ -86,7 +86,7 @@ def lists(folder, images=IMAGES, users=WRITERS):
 
 
 def memory(kind):
-    """Return bytes of this process: RssAnon is what it shares with nobody, VmHWM the most with what it has mapped."""
+    """Return bytes of this process: RssAnon is what no other process shares, VmHWM the most with what it has mapped."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{kind}:"):
             return int(line.split()[1]) * 1024

@@ -3,8 +3,8 @@
 Where the layouts are published (repository: path):
 
     TFF's sqlite        tensorflow/federated: tensorflow_federated/python/simulation/datasets/sql_client_data.py says which
-                        tables and columns are read, sql_client_data_utils.py beside it writes them. Names of splits
-                        and features: emnist.py, shakespeare.py and stackoverflow.py beside it.
+                        tables and columns are read, sql_client_data_utils.py next to it writes them. Names of splits
+                        and features: emnist.py, shakespeare.py and stackoverflow.py next to it.
     TFF's HDF5          tensorflow/federated, until March 2021: tensorflow_federated/python/simulation/hdf5_client_data.py;
                         names of the files: emnist.py, shakespeare.py and stackoverflow.py in datasets/ of that time.
     tf.train.Example    tensorflow/tensorflow: tensorflow/core/example/example.proto and feature.proto

@@ -83,7 +83,6 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
     replies = [row["replies"] for row in metrics(directory)]
     assert sum(replies) == 6  # all clients of the one node, none of the other
     assert all(0 < count < 6 for count in replies)
-    assert all(row["seconds"] >= 25 for row in metrics(directory))
     # A pull that a round waited for to its end, minutes later, would be an error of Flower's, and no silence.
     assert logs["run"].count("not answered in time") == 2
     assert "a reply could not be read" not in logs["run"]

@@ -20,7 +20,9 @@ needs_ssh_keygen = pytest.mark.skipif(
     not shutil.which("ssh-keygen"),
     reason="ssh-keygen, which makes and checks the signatures, is a system package (openssh-client)",
 )
-CYCLONEDX = shutil.which("cyclonedx-py", path=f"{ROOT / '.venv-sbom' / 'bin'}:{os.environ.get('PATH', '')}")
+CYCLONEDX = shutil.which(
+    "cyclonedx-py", path=f"{ROOT / '.venv-release' / 'bin'}:{os.environ.get('PATH', '')}"
+)
 
 
 def commands(first):
@@ -87,7 +89,7 @@ def test_a_node_that_wants_signed_apps_refuses_one_that_is_submitted_from_a_fold
 @pytest.mark.skipif(CYCLONEDX is None, reason="cyclonedx-py is not installed; `make sbom` installs it")
 def test_the_list_of_packages_holds_every_one_that_is_installed(tmp_path):
     (line,) = re.findall(
-        r"\tcyclonedx.*|\t\$\(SBOM_TOOL\)/bin/cyclonedx-py (environment.*)\n", (ROOT / "Makefile").read_text()
+        r"\tcyclonedx.*|\t\$\(RELEASE\)/bin/cyclonedx-py (environment.*)\n", (ROOT / "Makefile").read_text()
     )
     words = line.replace("dist/sbom.cdx.json", str(tmp_path / "sbom.json")).replace(
         "$(BIN)/python", sys.executable

@@ -239,7 +239,7 @@ def test_a_listed_node_that_is_away_is_named_in_each_epoch_and_counted_and_no_st
 
 
 def test_a_node_that_answered_and_hangs_when_all_are_asked_once_more_is_named(tmp_path, caplog):
-    """What it said before counts no longer; nor is a stranger named, whose answer nobody asked for."""
+    """What it said before counts no longer; nor is a stranger named, whose answer was not asked for."""
     held = {"a": saying(None, None, holding(12)), "b": saying(holding(6), None), "c": 6}
     strategy, grid, _ = deployed(tmp_path, held, listing(a=12, b=12), timeout=5)
     start(strategy, grid)

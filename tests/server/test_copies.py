@@ -112,7 +112,7 @@ def test_a_link_in_the_place_of_a_count_is_not_written_through(state, tmp_path):
         ({"path": "/runs/b"}, True),  # moved within its file system
         ({"device": 8}, True),  # after a reboot
         ({"path": "/runs/b", "device": 8}, False),  # the same number in another file system
-        ({"inode": 43}, False),  # a copy, put in the place of the other one or beside it
+        ({"inode": 43}, False),  # a copy, put in the place of the other one or next to it
         ({"inode": 43, "path": "/runs/b"}, False),
         ({"machine": "another"}, False),
     ],

@@ -31,7 +31,7 @@ def release(plan, optimizer, state, rotated_sum, answered):
 
 
 def run(plan, rounds, key=KEY, optimizer=SGD):
-    """Release `rounds` rounds in which nobody answers; returns all models."""
+    """Release `rounds` rounds in which no client answers; returns all models."""
     state = first_state(plan, np.zeros(plan.dimension, np.float32), key)
     models = [state.model]
     for _ in range(rounds):
@@ -255,7 +255,7 @@ def test_a_round_copies_few_of_those_who_were_heard_before():
 # memory of a round beyond its state and its sum
 
 
-DIMENSION = 1 << 19  # blocks of scratch are small beside a vector of so many
+DIMENSION = 1 << 19  # blocks of scratch are small compared with a vector of so many
 
 
 @contextmanager

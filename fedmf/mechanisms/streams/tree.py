@@ -37,7 +37,7 @@ def nodes_before(step: int) -> int:
 
 
 def levels(rounds: int) -> int:
-    """Return the number of heights, floor(log2 T) + 1: the most nodes that a round lies in."""
+    """Return the number of heights, floor(log2 T) + 1: the most nodes that contain a round."""
     return rounds.bit_length()
 
 

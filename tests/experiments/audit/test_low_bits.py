@@ -1,6 +1,6 @@
 """Attacks on the low bits of what is released: who knows all other clients must not tell whether a client took part.
 
-Each statistic is standard normal for whoever guesses the known sum wrong, and for whoever guesses it right where the noise
+Each statistic is standard normal for an attacker who guesses the known sum wrong, and for one who guesses it right where the noise
 is private to its last bit. On rows of float32 a right guess leaves the lattice on which they were drawn, many deviations
 away. Both worlds are tried: the client takes part, or does not; the guess is right or wrong.
 """

@@ -115,7 +115,7 @@ def test_a_large_round_is_measured_only_when_named_by_the_million_and_with_its_m
 def test_a_simulated_round_trains_each_client_and_is_played_again_and_again(monkeypatch):
     """The row times the real pipeline: the strategy asks the client app, and every call plays the same round.
 
-    Only its noise differs: the noise stream goes on in place.
+    Only its noise differs: the noise stream continues in place.
     """
     asked, states = [], []
     real_start = FedMF.start

@@ -62,4 +62,4 @@ def test_the_check_says_that_a_node_is_not_ready_and_lets_it_start(tmp_path, cap
     assert said.count(". It starts all the same, and says so.\n") == 1
     assert noted(tmp_path, *data, "output=json") == (0, False)
     assert json.loads(capsys.readouterr().out)["ready"] is False
-    assert readiness_claim({}) == {}  # nobody looked: it states nothing
+    assert readiness_claim({}) == {}  # not tested: it states nothing

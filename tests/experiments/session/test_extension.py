@@ -137,7 +137,7 @@ def test_killed_at_any_write_an_extension_has_not_begun_or_continues_bit_for_bit
         assert read_config(directory)["privacy"]["max_epsilon"] is None  # one that never began allows nothing
         assert "max_epsilon=9.785" in refused(capsys, directory, *SMALL, "run.extend=1")
         run(directory, *SMALL, *MORE)
-    else:  # it goes on with its limit, whether its config.yaml has it yet or not
+    else:  # it continues with its limit, whether its config.yaml has it yet or not
         again(directory, "run.resume=true", "output=json")
     assert (read_config(directory)["privacy"]["max_epsilon"], parts(directory)) == (20, [2, 1])
     assert_equal(directory, straight)

@@ -73,7 +73,7 @@ def test_rows_are_moved_by_no_more_than_the_bound_and_by_more_where_buffers_are_
 
 @pytest.mark.parametrize("family", ["optimal", "blt", "sqrt_blt"])
 def test_the_bound_of_a_recurrence_is_that_of_every_rounding_carried_forward_one_by_one(family):
-    """The slow twin: an error in a buffer after a step goes on by F, and later rounds see it by lam; their 2-norm counts.
+    """The slow twin: an error in a buffer after a step is carried on by F, and later rounds see it by lam; their 2-norm counts.
 
     The bounds are far above what happens, as roundings hardly ever agree, so that too small a bound shows here only.
     """

@@ -254,7 +254,7 @@ SHORT = [known for known in WHOLE_RUNS if known.rounds * known.epochs <= 180]
 
 
 def begun_and_added(family, rounds, begun, after, added, beta, schedule):
-    """A run of `begun` epochs that ended after `after`, and the run of `added` epochs that goes on from it."""
+    """A run of `begun` epochs that ended after `after`, and the run of `added` epochs that continues it."""
     first, part = (
         design_run(family, of_run(rounds, epochs, beta, rates(schedule, rounds * epochs)))
         for epochs in (begun, added)
