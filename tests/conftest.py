@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import experiments  # noqa: F401
 
@@ -16,6 +17,9 @@ os.environ["FEDMF_STATE"] = str(Path(__file__).resolve().parents[1] / ".pytest_c
 
 # Tests of what a closed terminal ends hold under nohup as well, where all that they start would be deaf to it.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+settings.register_profile("default", deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("default")
 
 # No test cuts the power, so waiting for the disk decides nothing; a descriptor that cannot be synced is an error as before.
 # Tests of what is synced, and when, put their own function here; processes that a test starts sync in earnest.

@@ -90,7 +90,7 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, objec
 def test_a_mutated_file_is_a_sentence_or_a_valid_data_set(
     valid: dict[str, dict[str, object]], form: str
 ) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, database=None)
+    @settings(max_examples=EXAMPLES, database=None)
     @given(
         kind=st.sampled_from(["flips", "end", "hole", "twice", "swap", "zeros", "numbers"]),
         seed=st.integers(0, 2**32),

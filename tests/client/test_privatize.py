@@ -217,7 +217,7 @@ def test_client_clips_rotates_and_clips_in_this_order(size, length, share, form)
     hnp.arrays(np.float32, st.integers(1, 3000), elements=st.floats(width=32)),
     st.sampled_from(["float32", "int8"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_client_itself_bounds_the_whole_vector_whatever_training_returned(update, value_type):
     bounds, rotation = Bounds(1.0, 0.3, value_type), rotated(update.size)
     found = {form: send(update, bounds, rotation, form=form) for form in ("host", "cpu")}

@@ -31,7 +31,7 @@ def whole_epoch(clients, cohort_size, rounds, *, epoch, seed):
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_cohorts_of_an_epoch_are_disjoint(data):
     clients = data.draw(st.integers(1, 300))
     cohort_size = data.draw(st.integers(1, clients))

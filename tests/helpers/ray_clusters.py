@@ -76,7 +76,7 @@ def _start(folder, number, where, environment):
             env={**ENVIRONMENT, **environment},
             start_new_session=True,
         )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while "Ray runtime started" not in log.read_text():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
@@ -92,10 +92,10 @@ def _end(process):
         process.wait(timeout=10)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=10)
+    process.wait(timeout=300)
 
 
-def in_a_process(code, *arguments, timeout=150, **environment):
+def in_a_process(code, *arguments, timeout=600, **environment):
     """Run Python code as a process of its own, which Ray leaves processes and warnings behind in."""
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],

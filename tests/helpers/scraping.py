@@ -46,7 +46,7 @@ OF_NODES = {
 def get(port, path="/metrics", host="127.0.0.1"):
     """Return status, kind and text of an answer."""
     try:
-        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=300) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Content-Type"], error.read().decode()

@@ -21,7 +21,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45, -0.0, 0.25, 0.250000
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.floats(1e-6, 1e6))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_sum_does_not_depend_on_the_order_of_replies(seed, terms, bound):
     rng = np.random.default_rng(seed)
     grid = FixedPoint.fit(bound, terms)
@@ -100,7 +100,7 @@ def both(replies, bounds):
 
 
 @given(st.data(), st.sampled_from(BOUNDS), st.integers(0, 64))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_exact_sum_has_the_same_bits_compiled(data, bounds, kept):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     replies = []

@@ -91,7 +91,7 @@ def test_killed_at_random_instants_a_run_loses_no_round_and_releases_none_twice(
 @given(st.lists(st.tuples(st.lists(st.sampled_from("abcdef"), max_size=3), st.booleans()), max_size=14))
 @example([([], False)] * 13)  # past the last of the 12 rounds
 @example([(["a", "b"], False), (["a", "b"], False), (["c", "b"], True)])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_no_history_releases_a_client_twice_in_an_epoch(history):
     """Rounds of any names, some after a crash and a resume: a round is released unless it has a client again."""
     plan = small_plan(dimension=3, epochs=3, rotation="identity")

@@ -107,14 +107,14 @@ def check_one(data, value_type):
 
 
 @given(st.data(), st.sampled_from(["float32", "int8"]))
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_no_message_moves_the_sum_beyond_its_bound(data, value_type):
     check_one(data, value_type)
 
 
 @pytest.mark.slow
 @given(st.data(), st.sampled_from(["float32", "int8"]))
-@settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10_000, suppress_health_check=list(HealthCheck))
 def test_ten_thousand_messages_do_not_move_the_sum_beyond_its_bound(data, value_type):
     check_one(data, value_type)
 

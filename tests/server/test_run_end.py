@@ -229,7 +229,7 @@ def _commit(folder, value, rounds, barrier, out):
     """Release `rounds` at the instants when the other process does."""
     checkpoint, released = Checkpoint(folder, {}), []
     for number in rounds:
-        barrier.wait(60)
+        barrier.wait(300)
         try:
             checkpoint.commit(Release(number, np.full(15, value, "f4"), (str(number),)))
         except RunDirectoryError:
@@ -249,7 +249,7 @@ def test_two_copies_that_release_at_one_instant_release_each_round_once(tmp_path
     ]
     for process in both:
         process.start()
-    released = sorted(out.get(timeout=120) + out.get(timeout=120))
+    released = sorted(out.get(timeout=300) + out.get(timeout=300))
     for process in both:
         process.join()
     assert released == list(range(1, 61))

@@ -102,7 +102,7 @@ def cut_short(*arguments: str, stream: str = "stdout", program: str = START) -> 
     os.close(reading)
     other = {"stdout": "stderr", "stderr": "stdout"}[stream]
     streams = {stream: writing, other: subprocess.PIPE}
-    done = subprocess.run([sys.executable, "-c", program, *arguments], **streams, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", program, *arguments], **streams, timeout=300, check=False)
     os.close(writing)
     return done.returncode, getattr(done, other).decode()
 

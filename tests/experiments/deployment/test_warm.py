@@ -67,7 +67,7 @@ def test_the_program_ends_when_its_starter_is_gone_or_asks(how):
                 process.stdin.close()
             else:
                 process.terminate()
-            assert process.wait(60) == 128 + signal.SIGTERM
+            assert process.wait(300) == 128 + signal.SIGTERM
             assert not Path(f"/proc/{program}").exists()
         finally:
             process.kill()

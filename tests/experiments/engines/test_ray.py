@@ -105,7 +105,7 @@ def watched(ray, settings):
     join(ray, settings)
     address = ray.get_runtime_context().gcs_address
     try:
-        grpc.insecure_channel(address).unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=10)
+        grpc.insecure_channel(address).unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=300)
     except grpc.RpcError as error:
         print("an outsider is", error.code().name.lower())
 

@@ -198,7 +198,7 @@ def test_no_process_outlives_a_run_that_is_killed():
     """Its pipe is at its end when each process that had it has ended."""
     search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", KILLED]
-    run = subprocess.run(command, stdout=subprocess.PIPE, env=os.environ | search, timeout=60, check=False)
+    run = subprocess.run(command, stdout=subprocess.PIPE, env=os.environ | search, timeout=300, check=False)
     assert run.returncode == -signal.SIGKILL
     assert len(run.stdout.split()) == 3
 

@@ -71,7 +71,7 @@ def test_stopping_early_says_the_gap_and_keeps_the_bounds(monkeypatch, caplog):
     fixed_point.certified_run.cache_clear()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 12), st.integers(0, 5), st.sampled_from([0.0, 0.9]), st.integers(0, 10**6))
 def test_no_factorization_is_below_the_left_bound(rounds, extra, beta, seed):
     """For C with more rows than columns and columns shorter than one, with B = A C^+, and for any v."""

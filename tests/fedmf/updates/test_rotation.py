@@ -27,7 +27,7 @@ def test_transform_is_orthonormal_on_the_traps(make):
 
 
 @given(st.integers(1, 700), st.sampled_from(["hadamard", "identity"]), st.integers(0, 1000))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_rotation_keeps_norms_and_is_undone(dimension, kind, seed):
     rotation = Rotation(kind, dimension, PublicSeed(seed))
     vector = np.random.default_rng(seed).normal(size=dimension).astype("f4")

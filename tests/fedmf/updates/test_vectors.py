@@ -45,7 +45,7 @@ def as_given_or_zero(vector):
 
 
 @given(any_float32, st.floats(1e-6, 1e6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_whatever_comes_in_leaves_within_both_bounds(vector, bound):
     """Known traps of docs/privacy.md: NaN, inf, and the float32 norm of 1e30 that overflows."""
     vector = as_given_or_zero(vector)

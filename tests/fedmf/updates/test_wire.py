@@ -44,7 +44,7 @@ def test_whatever_is_malformed_counts_as_the_zero_vector(data):
 
 
 @given(st.binary(max_size=64), st.integers(0, 16), st.sampled_from([BOUNDS, INT8, Bounds(None, None)]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_bytes_exceed_the_bounds(data, kept, bounds):
     values = wire.decode(data, bounds, kept=kept)
     assert values.shape == (kept,)
