@@ -52,11 +52,6 @@ class Task:
     turn: Turn
     mask_key: SecretKey
 
-    @property
-    def client(self) -> str:
-        """Who the client is."""
-        return self.turn.client
-
 
 @dataclass(frozen=True)
 class Sent:
@@ -216,7 +211,7 @@ def unpack(message: Message) -> tuple[list[Task], Sent]:
 def part_of(message: Message, tasks: Sequence[Task]) -> Message:
     """Return `message` with these of its tasks alone, under its id."""
     record = ConfigRecord({**message.content.config_records[wire.TASK]})
-    record[wire.CLIENT] = [task.client for task in tasks]
+    record[wire.CLIENT] = [task.turn.client for task in tasks]
     record[wire.MASK_KEY] = [task.mask_key.reveal() for task in tasks]
     part = copy(message)
     part.content = RecordDict({wire.MODEL: message.content.array_records[wire.MODEL], wire.TASK: record})
@@ -263,8 +258,8 @@ def play(
         kept = resident.play(sent, examples, order, task.mask_key)
         sendable = sent_bytes(kept.values, task)
     except (Exception, SystemExit) as error:
-        on_failure(task.client, error)
+        on_failure(task.turn.client, error)
         return zeros(task, plan)
     if not kept.is_finite:
-        on_failure(task.client, DivergedError(NOT_FINITE))
+        on_failure(task.turn.client, DivergedError(NOT_FINITE))
     return sendable

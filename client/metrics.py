@@ -13,9 +13,9 @@ Torch is imported where a metric needs it: a program that only reads runs uses t
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -112,18 +112,6 @@ class Metric(ABC):
         """Return the number over everything taken in; nan where it is not defined."""
 
 
-class NamedMetric(NamedTuple):
-    """A metric as it was asked for, one of `METRICS` or MODULE:NAME; `start` makes the empty one of an evaluation."""
-
-    entry: str
-    start: Callable[[], Metric]
-
-    @property
-    def name(self) -> str:
-        """The name under which it is recorded."""
-        return metric_name(self.entry)
-
-
 class Top5(Metric):
     """The share of targets that are among the five largest outputs, nan without any target."""
 
@@ -200,8 +188,8 @@ class OfAllOutputs(Metric):
         return self._function(outputs, targets)
 
 
-def find_metrics(entries: Sequence[str], *, classes: int) -> tuple[NamedMetric, ...]:
-    """Return the metrics that `entries` name, accuracy and loss apart, for a model of `classes` outputs.
+def find_metrics(entries: Sequence[str], *, classes: int) -> Mapping[str, Callable[[], Metric]]:
+    """Return {name: what makes an empty one} of the metrics in `entries` but accuracy and loss, for `classes` outputs.
 
     Imports what MODULE:NAME names. Raises `SettingError` for a name that is not known or not clear, for an import path
     that leads to neither a function annotated with `-> float` nor a class of `Metric`, and for top5 of five classes.
@@ -216,11 +204,11 @@ def find_metrics(entries: Sequence[str], *, classes: int) -> tuple[NamedMetric, 
         "f1": partial(MacroF1, classes),
         "perplexity": Perplexity,
     }
-    return tuple(
-        NamedMetric(entry, _own(entry) if ":" in entry else known[entry])
+    return {
+        metric_name(entry): _own(entry) if ":" in entry else known[entry]
         for entry in entries
         if entry not in ALWAYS
-    )
+    }
 
 
 def _own(path: str) -> Callable[[], Metric]:

@@ -15,12 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client.data.dataset import IGNORED_TARGET, Dataset, Examples
-from client.data.rows import pieces
+from client.data.dataset import IGNORED_TARGET, Dataset, Examples, pieces
 from client.imports import calling, reason
-from client.losses import Loss
 from client.parameters import layout_of, set_training_mode, trained_parameters
-from client.scoring import SCORED_AT_ONCE
+from client.scoring import SCORED_AT_ONCE, Loss
 from client.training import Trainer
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Vector

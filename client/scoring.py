@@ -1,21 +1,100 @@
-"""Scores of a model: the loss that it is trained on, its accuracy as the literature counts it, and further metrics."""
+"""The losses that a model is trained on, and its scores: loss, accuracy as the literature counts it, and further metrics.
 
+    cross_entropy     integer targets [...], outputs [..., classes]: mean cross-entropy in nats
+    mse               mean squared error
+    bce_with_logits   mean binary cross-entropy of logits, in nats
+
+or a custom function. The last two compare outputs and targets element by element. Targets have the shape of the outputs, or
+lack their last axis: then integer targets are class numbers and count as one-hot rows, and where that axis has length 1 they
+are the values themselves. No other shapes are broadcast. Every loss is the mean over the counted targets: an integer target
+equal to `IGNORED_TARGET` counts for nothing.
+"""
+
+import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from client.data.dataset import IGNORED_TARGET, Examples
-from client.imports import one_line
-from client.losses import Loss, counted, cross_entropy
-from client.metrics import Metric, NamedMetric
+from client.imports import calling, import_maker, one_line
+from client.metrics import Metric
+from client.settings import check_loss
 from fedmf.errors import SettingError
 
 SCORED_AT_ONCE = 256  # examples
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Of outputs and targets, the mean over the counted targets, a scalar."""
+
+
+def find_loss(name: str) -> Loss:
+    """Return the loss called `name`, or the function at `package.module:function`, annotated with `-> Tensor`.
+
+    Raises `SettingError` for an unknown name, and for a function that does not promise a `Tensor` of two arguments.
+
+    >>> float(find_loss("mse")(torch.tensor([[0.5, 0.5]]), torch.tensor([1])))
+    0.25
+    """
+    check_loss("loss", name)
+    if ":" not in name:
+        return cross_entropy if name == "cross_entropy" else partial(by_element, name)
+    found = import_maker(name, "loss", Tensor)
+    calling(
+        f"loss is {name!r}, which cannot be called with outputs and targets",
+        inspect.signature(found).bind,
+        None,
+        None,
+    )
+    return found
+
+
+def counted(targets: Tensor) -> int:
+    """Return how many targets a loss is the mean over: all numbers, and integers other than `IGNORED_TARGET`."""
+    return targets.numel() if targets.is_floating_point() else int((targets != IGNORED_TARGET).sum())
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy in nats over targets other than `IGNORED_TARGET`.
+
+    One expression for both tasks: `outputs` is [n, classes] with `targets` [n], or [n, length, vocabulary]
+    with [n, length].
+    """
+    return nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED_TARGET)
+
+
+_BY_ELEMENT: dict[str, Loss] = {
+    "mse": nn.functional.mse_loss,
+    "bce_with_logits": nn.functional.binary_cross_entropy_with_logits,
+}
+
+
+def by_element(name: str, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss `name`, mse or bce_with_logits, the mean over counted targets.
+
+    Raises `SettingError` for shapes that are not compared, see the module.
+    """
+    lacks_last = outputs.ndim > 0 and targets.shape == outputs.shape[:-1]
+    is_class = lacks_last and outputs.shape[-1] > 1
+    if not (targets.shape == outputs.shape or lacks_last) or (is_class and targets.is_floating_point()):
+        raise SettingError(
+            f"loss is {name!r}, which compares element by element, but the model's outputs have the shape "
+            f"{list(outputs.shape)} and the {targets.dtype} targets {list(targets.shape)}; they must be of one shape, "
+            "or integer targets lack the last axis."
+        )
+    if lacks_last and not is_class:
+        outputs = outputs.squeeze(-1)
+    if not targets.is_floating_point():
+        chosen = targets != IGNORED_TARGET
+        outputs, targets = outputs[chosen], targets[chosen]
+    if is_class:
+        targets = nn.functional.one_hot(targets, outputs.shape[-1])
+    return _BY_ELEMENT[name](outputs, targets.to(outputs.dtype))
 
 
 @dataclass(frozen=True)
@@ -40,23 +119,23 @@ def score(
     loss: Loss = cross_entropy,
     uncounted: tuple[int, ...] = (),
     batch_size: int = SCORED_AT_ONCE,
-    metrics: Sequence[NamedMetric] = (),
+    metrics: Mapping[str, Callable[[], Metric]] = {},
 ) -> Score:
     """Return the score of `model` on `examples`, on the device that holds the model.
 
     Targets equal to `IGNORED_TARGET` count for nothing; those in `uncounted` (a data set's out-of-vocabulary
     and end-of-sentence tokens) count for the loss only. `batch_size` bounds the memory and changes no number
     but by rounding. Without any counted target the accuracy is nan, without any real one the loss is. `loss` is what
-    clients train on. A metric that raises loses itself only.
+    clients train on; `metrics` are those of `find_metrics`. A metric that raises loses itself only.
     """
     device = next(model.parameters()).device
     left_out = torch.tensor([IGNORED_TARGET, *uncounted], device=device)
     failures: dict[str, str] = {}
     started: dict[str, Metric] = {}
-    values = dict.fromkeys((metric.name for metric in metrics), math.nan)
-    for metric in metrics:
-        with _alone(failures, metric.name, device):
-            started[metric.name] = metric.start()
+    values = dict.fromkeys(metrics, math.nan)
+    for name, start_metric in metrics.items():
+        with _alone(failures, name, device):
+            started[name] = start_metric()
     correct = chosen_targets = real = 0
     total = 0.0
     for start in range(0, len(examples), batch_size):
@@ -88,15 +167,13 @@ def score(
     )
 
 
-def refuse_failures(result: Score, metrics: Sequence[NamedMetric], scored: str) -> None:
-    """Raise `SettingError` if one of `metrics` could not be computed; `scored` names what it was to score."""
-    for metric in metrics:
-        if metric.name in result.failures:
-            raise SettingError(
-                f"metrics holds {metric.entry}, which cannot score {scored}: "
-                f"{result.failures[metric.name]}. A metric gives a float for outputs [m, classes] and targets [m], nan "
-                "where it is not defined."
-            )
+def check_scored(result: Score, scored: str) -> None:
+    """Raise `SettingError` if a metric could not be computed; `scored` names what it was to score."""
+    for name, why in result.failures.items():
+        raise SettingError(
+            f"metrics holds {name}, which cannot score {scored}: {why}. A metric gives a float for outputs [m, classes] "
+            "and targets [m], nan where it is not defined."
+        )
 
 
 @contextmanager

@@ -49,7 +49,7 @@ class TrainingSettings:
     `optimizer` is sgd, with `momentum` and a weight decay that is added to the gradient (L2), or adam, whose weight
     decay is decoupled (AdamW); its state is new for every client and every turn. `proximal` is the mu of FedProx
     (Li et al. 2020): mu/2 times the squared distance to the model that was sent is added to the loss. `loss` is one of
-    `LOSSES` or an import path, see `client.losses`. `autocast` runs the model in that type under torch's autocast.
+    `LOSSES` or an import path, see `client.scoring`. `autocast` runs the model in that type under torch's autocast.
 
     `trainer` is the import path of a custom loop, see `client.training`: it is given these settings, and those
     that only our loop obeys are an error with it.

@@ -35,7 +35,6 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from client.imports import calling, check_takes, import_maker
-from client.losses import Loss, find_loss
 from client.parameters import (
     check_trainable,
     digest_tensors,
@@ -44,6 +43,7 @@ from client.parameters import (
     set_training_mode,
     trained_parameters,
 )
+from client.scoring import Loss, find_loss
 from client.settings import TrainingSettings
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Vector

@@ -25,19 +25,21 @@ from client.imports import need
 from experiments.cli.command import end_with, guard
 from experiments.cli.console import USER_MISTAKE
 from experiments.settings.log import messages, stderr_handler
+from experiments.settings.reference import called
 from fedmf.errors import DataError
 
 
 def main(arguments: list[str]) -> int:
     """Do what the arguments ask for and return the exit code."""
+    command = called("data")
+    if {"-h", "--help"} & set(arguments):
+        print((__doc__ or "").replace("python -m experiments.data", command))
+        return 0
     match arguments:
         case ["import", source, out]:
             return guard(lambda: _import(source, Path(out)))
-        case ["-h" | "--help"]:
-            print(__doc__)
-            return 0
         case _:
-            sys.stderr.write("error: the command is: data import SOURCE OUT; --help says more.\n")
+            sys.stderr.write(f"error: the command is `{command} import SOURCE OUT`; --help says more.\n")
             return USER_MISTAKE
 
 
@@ -70,6 +72,8 @@ def import_data(source: str, out: Path, advance: Callable[[int], object]) -> str
         raise DataError(f"{out.parent} is no folder; {out.name} is written into one that is there.")
     if out.exists():
         raise DataError(f"{out} exists already; name a new folder.")
+    if exists and out.resolve().is_relative_to(path.resolve()):
+        raise DataError(f"{out} is inside {source}, which it is made of; name a folder outside.")
     if not exists:  # downloaded once it is known where the folder goes
         path = download(source)
     if path.is_file() and zipfile.is_zipfile(path):

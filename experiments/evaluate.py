@@ -12,10 +12,9 @@ code: name it yourself (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=cu
 from dataclasses import dataclass
 from pathlib import Path
 
-from client.losses import find_loss
 from client.metrics import METRICS, check_metrics, find_metrics, further_metrics
 from client.parameters import layout_of
-from client.scoring import refuse_failures, score
+from client.scoring import check_scored, find_loss, score
 from experiments.cli import command, output
 from experiments.pages.wording import text_of, words_of
 from experiments.run_files.model_files import load_model, recorded_seed, with_given
@@ -79,16 +78,15 @@ def evaluate(settings: EvaluateSettings) -> None:
     dataset = load_dataset(chosen["dataset"], chosen["model"]["name"])
     print_notes(dataset)
     model = load_model(directory, chosen["model"], shape_of(dataset), recorded_seed(own))
-    metrics = find_metrics(entries, classes=dataset.classes)
     result = score(
         model,
         dataset.test,
         loss=find_loss(str(loss)),
         uncounted=dataset.uncounted,
         batch_size=settings.batch_size,
-        metrics=metrics,
+        metrics=find_metrics(entries, classes=dataset.classes),
     )
-    refuse_failures(result, metrics, "this model")
+    check_scored(result, "this model")
     if own.get("run", {}).get("reproducible") or own.get("privacy", {}).get("noise_multiplier") == 0:
         messages.warning(
             f"{directory} is a run that is NOT private: without noise, or with reproducible secrets."

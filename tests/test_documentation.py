@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from client.data.text import read_words
+from client.data.text import read_vocabulary
 from experiments.session.monitoring import GAUGES
 from runs import ROOT, page_section, summary
 
@@ -202,7 +202,7 @@ def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     assert all((runs / page).is_file() for page in (*pages, "sweep/compare.html"))
     assert "one user = one client" in (runs / "mine" / "privacy.json").read_text()
     assert len(list((runs / "sweep").glob("*/summary.json"))) == 4
-    assert len(read_words(tmp_path / "words.txt", 20_000)[0]) == 10_000
+    assert len(read_vocabulary(tmp_path / "words.txt", 20_000)[0]) == 10_000
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@
 (1, 8, 8)
 """
 
-from client.data.clients import ArrayClients
+from client.data.clients import ArrayClients, LazyClients
 from client.data.dataset import (
     CLASSIFICATION,
     IGNORED_TARGET,
@@ -14,7 +14,6 @@ from client.data.dataset import (
     Examples,
     Public,
 )
-from client.data.identity import LazyClients
 from client.data.registry import DATASETS, load
 
 __all__ = [

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from client.data.clients import ArrayClients
 from client.data.conversion import Benchmark, Made, Split
 from client.data.dataset import (
     CLASSIFICATION,
@@ -20,14 +19,13 @@ from client.data.dataset import (
     UNREADABLE,
     Dataset,
     Public,
+    Rows,
     as_float32,
     as_tokens,
 )
-from client.data.identity import Fingerprint
-from client.data.reading import reading
-from client.data.rows import Rows, pixels_of
+from client.data.reading import pixels_of, reading
 from client.data.sources import Files
-from client.data.text import LEAF_CHARACTERS, UNCOUNTED, Vocabulary, note_unknown, read_words, windows
+from client.data.text import LEAF_CHARACTERS, UNCOUNTED, Vocabulary, note_unknown, read_vocabulary, windows
 from client.settings import TEST_SPLITS
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError
@@ -243,7 +241,6 @@ COUNTED = (
     "The words were given with counts, as TFF gives them, and TFF counted its words among the training users: an "
     "uncovered release."
 )
-_AT_ONCE = 1 << 21  # sentences of which the clients are identified at once
 
 
 def load_stackoverflow(
@@ -267,11 +264,11 @@ def load_stackoverflow(
     if vocabulary is None:
         raise DataError(
             "Dataset stackoverflow needs a public vocabulary: set vocabulary to TFF's stackoverflow.word_count, or "
-            "to a file with one word on each line. `python -m experiments.vocabulary` makes one from public text."
+            "to a file with one word on each line. `fedmf vocabulary` makes one from public text."
         )
     check_choice("test", test, TEST_SPLITS)
     check_at_least("max_test_examples", max_test_examples, 1)
-    listed, counted = read_words(vocabulary, vocabulary_size)
+    listed, counted = read_vocabulary(vocabulary, vocabulary_size)
     known = Vocabulary(listed)
     training = held.split("train")
     tested, rows = None, np.empty(0, np.int64)
@@ -281,14 +278,13 @@ def load_stackoverflow(
 
     def encoded(split: Split) -> Split:
         x, y = (Sentences(split, known, asks, (len(split.y), length)) for asks in (False, True))
-        return replace(split, x=x, y=cast(np.ndarray, y))
+        return replace(split, x=x, y=cast(np.ndarray, y), known_by=split.x.ends)
 
     return STACKOVERFLOW.dataset(
         encoded(training),
         None if tested is None else encoded(tested),
         rows,
         as_tokens,
-        clients=SentenceClients,
         input_shape=(length,),
         classes=known.size,
         task=NEXT_TOKEN,
@@ -323,20 +319,6 @@ class Sentences(Rows):
         """Return the windows of the sentences `rows`, words split by spaces."""
         encoded = _encoded(self.split, rows, lambda text: self.vocabulary.encode(text.decode().split()))
         return as_tokens(windows(encoded, self.shape[1], truncate=True)[int(self.asks)])
-
-
-class SentenceClients(ArrayClients):
-    """Clients whose sentences stay as they are stored."""
-
-    def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
-        """Write how many sentences each client has, and how long each sentence is; they are not read."""
-        assert isinstance(self.x, Sentences)
-        sizes, rows = self.owned(numbers)
-        fingerprint.array(sizes)
-        ends = self.x.split.x.ends
-        for start in range(0, len(rows), _AT_ONCE):
-            some = rows[start : start + _AT_ONCE]
-            fingerprint.array(ends[some] - np.where(some > 0, ends[some - 1], 0))
 
 
 STACKOVERFLOW = Benchmark(

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from client.data.clients import ArrayClients
+from client.data.clients import ArrayClients, Fingerprint, LazyClients
 from client.data.dataset import CLASSIFICATION, Dataset, Examples
-from client.data.identity import Fingerprint, LazyClients
 from fedmf.checks import check_at_least, check_non_negative
 from fedmf.errors import SettingError
 
@@ -24,8 +23,9 @@ _Whole = npt.NDArray[np.int64]
 
 
 def load_digits() -> Dataset:
-    """Return 1437 clients with one 8 x 8 image each, and 360 test images: pixels x/16 - 0.3 (public constants), inputs float32 [n, 8, 8], 10 classes.
+    """Return 1437 clients with one 8 x 8 image each, and 360 test images: inputs float32 [n, 8, 8], 10 classes.
 
+    Pixels are x/16 - 0.3, public constants.
     The split is fixed whatever a run's seed is, so that accuracies of different runs compare.
 
     >>> dataset = load_digits()
@@ -70,27 +70,18 @@ def split_digits(labels: _Whole, test_size: int) -> tuple[_Whole, _Whole]:
     rng = np.random.RandomState(0)  # the generator with which the published split was drawn
     rows_of = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     counts = np.array([len(rows) for rows in rows_of])
-    trained = _in_proportion(counts, len(labels) - test_size, rng)
-    tested = _in_proportion(counts - trained, test_size, rng)
-    train, test = [], []
-    for rows, first, then in zip(rows_of, trained, tested, strict=True):
-        mixed = rows[rng.permutation(len(rows))]
-        train.append(mixed[:first])
-        test.append(mixed[first : first + then])
-    return rng.permutation(np.concatenate(train)), rng.permutation(np.concatenate(test))
-
-
-def _in_proportion(counts: _Whole, total: int, rng: np.random.RandomState) -> _Whole:
-    """Return whole parts of `total` in proportion to `counts`; the largest remainders are rounded up, ties by `rng`."""
-    exact = counts / counts.sum() * total
-    parts = np.floor(exact)
-    for remainder in np.unique(exact - parts)[::-1]:
-        (tied,) = np.nonzero(exact - np.floor(exact) == remainder)
-        if (missing := int(total - parts.sum())) == 0:
+    exact = counts / counts.sum() * (len(labels) - test_size)
+    trained = np.floor(exact).astype(np.int64)
+    # The largest remainders are rounded up, ties in an order drawn.
+    for remainder in np.unique(exact % 1)[::-1]:
+        (tied,) = np.nonzero(exact % 1 == remainder)
+        if (missing := len(labels) - test_size - int(trained.sum())) == 0:
             break
-        parts[rng.choice(tied, size=min(len(tied), missing), replace=False)] += 1
-    whole: _Whole = parts.astype(np.int64)
-    return whole
+        trained[rng.choice(tied, size=min(len(tied), missing), replace=False)] += 1
+    mixed = [rows[rng.permutation(len(rows))] for rows in rows_of]
+    train = [rows[:first] for rows, first in zip(mixed, trained, strict=True)]
+    test = [rows[first:] for rows, first in zip(mixed, trained, strict=True)]
+    return rng.permutation(np.concatenate(train)), rng.permutation(np.concatenate(test))
 
 
 # Made-up points.
@@ -113,11 +104,9 @@ class SyntheticClients(LazyClients):
     seed: int
 
     def __len__(self) -> int:
-        """Return the number of clients."""
         return self.clients
 
     def client(self, i: int) -> Examples:
-        """Return one client's examples."""
         return _draw(
             self.centres,
             self.examples_per_client,

@@ -3,12 +3,18 @@
 Clients are cut lazily from big arrays: `clients[i]` copies only client i's rows, so that a memory-mapped file of any size
 serves thousands of clients without being read whole. A user of whom only some examples are used is still the unit of
 privacy (Kairouz et al. 2021 use the first 256); a user who is cut into clients is not.
+
+A run resumes after a crash, and a node after a restart, only with the clients it began with, which a digest under a key
+recognises: a number stands for the same unit of privacy all the time.
 """
 
+import hashlib
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,20 +25,130 @@ from client.data.dataset import (
     Public,
     as_float32,
     as_tokens,
+    converted,
     describe_unit,
+    pieces,
 )
-from client.data.identity import Fingerprint, LazyClients, identify_clients, identify_each
-from client.data.rows import converted, pieces
 from client.imports import own_code
 from client.settings import HELD_OUT_USES
 from fedmf.checks import check_at_least, check_choice, check_open_unit
 from fedmf.errors import DataError, SettingError
 from fedmf.participation import permuted
-from fedmf.randomness import PublicSeed
+from fedmf.randomness import PublicSeed, SecretKey
 
 TEST_SEED = 0
 """Public and fixed: it chooses test examples and held-out clients, whatever a run's seed is."""
 _AT_ONCE = 1 << 24  # bytes of a memory-mapped file that are read at once to identify clients
+_TRIED = 4  # clients that are read twice before a run begins
+
+
+class Fingerprint:
+    """A digest under a key of texts and arrays, each with its type and size, so that no two lists of them collide.
+
+    >>> key = SecretKey.reproducible(0)
+    >>> one, other = Fingerprint(key), Fingerprint(key)
+    >>> one.array(np.arange(3)), other.array(np.arange(3))
+    (None, None)
+    >>> one.hexdigest() == other.hexdigest() != Fingerprint(key).hexdigest()
+    True
+    """
+
+    def __init__(self, key: SecretKey) -> None:
+        self._digest = hashlib.blake2b(digest_size=32, key=key.reveal(), person=b"fedmf clients")
+
+    def text(self, text: str) -> None:
+        """Write a text."""
+        data = text.encode("utf-8", "surrogatepass")
+        self._digest.update(b"t%d:" % len(data) + data)
+
+    def array(self, array: np.ndarray) -> None:
+        """Write an array [...] of numbers or fixed texts: type, shape and content."""
+        self.text(f"{array.dtype.str} {array.shape}")
+        self._digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+    def hexdigest(self) -> str:
+        """Return the digest of all that was written, as 64 hexadecimal digits."""
+        return self._digest.hexdigest()
+
+
+class LazyClients(Sequence[Examples]):
+    """Clients made when asked for: a subclass says how many there are and what client i (0-based) holds."""
+
+    @abstractmethod
+    def client(self, i: int) -> Examples:
+        """Return the examples of client i, 0 <= i < len(self)."""
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return one client's examples, or a list of several clients' for a slice."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.client(range(len(self))[index])
+
+    def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
+        """Write into `fingerprint` who the clients `numbers` are, in order.
+
+        Other clients, or the same in another order, must write something else, and the same ones the same at every
+        call. This writes all that they hold, read one by one; override it where that is slow, or where a client's
+        examples are drawn again at every access.
+        """
+        identify_each(self, fingerprint, numbers)
+
+
+def identify_each(clients: Sequence[Examples], fingerprint: Fingerprint, numbers: range) -> None:
+    """Write the examples of the clients `numbers` one by one.
+
+    A client that cannot be read is written as such: it must not decide what becomes of the others.
+    """
+    for i in numbers:
+        try:
+            examples = clients[i]
+            arrays = [np.asarray(examples.x), np.asarray(examples.y)]
+            if any(array.dtype.hasobject for array in arrays):
+                raise DataError("objects cannot be trained on")
+        except Exception:  # as in training, where it becomes a zero update
+            fingerprint.text("unreadable")
+            continue
+        for array in arrays:
+            fingerprint.array(array)
+
+
+def digest_clients(
+    clients: Sequence[Examples], key: SecretKey, first: int = 0, stop: int | None = None
+) -> str:
+    """Return a digest under `key` of clients `first` to `stop` (None: the last), as 64 hexadecimal digits.
+
+    It covers what `LazyClients.identify` writes: names, content, or what the clients are drawn from.
+    """
+    numbers = range(first, len(clients) if stop is None else min(stop, len(clients)))
+    fingerprint = Fingerprint(key)
+    fingerprint.text(f"{numbers.start} {numbers.stop}")
+    identify_clients(clients, fingerprint, numbers)
+    return fingerprint.hexdigest()
+
+
+def identify_clients(clients: Sequence[Examples], fingerprint: Fingerprint, numbers: range) -> None:
+    """Write who the clients are, as they say it themselves; clients in a plain sequence are read one by one."""
+    if isinstance(clients, LazyClients):
+        clients.identify(fingerprint, numbers)
+    else:
+        identify_each(clients, fingerprint, numbers)
+
+
+def refuse_changing_clients(clients: Sequence[Examples]) -> None:
+    """Raise `DataError` for clients that hold something else at each reading, as with augmentation.
+
+    A run on them could never be resumed: its clients would not be recognised. A few clients are read twice; those that
+    have an `identify` of their own must write the same twice.
+    """
+    key = SecretKey.generate()
+    for first in sorted({k * max(len(clients) - 1, 0) // (_TRIED - 1) for k in range(_TRIED)}):
+        once, again = (digest_clients(clients, key, first, first + 1) for _ in range(2))
+        if once != again:
+            raise DataError(
+                f"client {first} of the data set holds other examples at each reading, so that a run could not be "
+                "resumed: its clients would not be recognised. Give the clients a method identify that writes what "
+                "stays the same (docs/data.md), or draw the examples from a seed."
+            )
 
 
 @dataclass(frozen=True)
@@ -41,7 +157,8 @@ class ArrayClients(LazyClients):
 
     `x` [N, ...] and `y` [N, ...] may be memory-mapped; `order` int64 holds the training rows client by
     client, `bounds` int64 [clients + 1] is increasing. `convert` turns stored inputs into what a model takes. With `sizes`
-    [clients] client i owns only so many rows, from `bounds[i]` on.
+    [clients] client i owns only so many rows, from `bounds[i]` on. Rows are identified by `known_by` [N, ...] where they
+    take too long to be read.
     """
 
     x: np.ndarray
@@ -50,9 +167,9 @@ class ArrayClients(LazyClients):
     bounds: np.ndarray
     convert: Callable[[np.ndarray], np.ndarray] = as_float32
     sizes: np.ndarray | None = None
+    known_by: np.ndarray | None = None
 
     def __len__(self) -> int:
-        """Return the number of clients."""
         return len(self.bounds) - 1
 
     def owned(self, numbers: range) -> tuple[np.ndarray, np.ndarray]:
@@ -62,7 +179,6 @@ class ArrayClients(LazyClients):
         return sizes, self.order[np.repeat(self.bounds[:-1][chosen], sizes) + _places(sizes)]
 
     def client(self, i: int) -> Examples:
-        """Return copies of one client's examples."""
         start = int(self.bounds[i])
         stop = int(self.bounds[i + 1]) if self.sizes is None else start + int(self.sizes[i])
         rows = self.order[start:stop]
@@ -85,16 +201,17 @@ class ArrayClients(LazyClients):
         return sizes
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
-        """Write how many rows each client has, and then all rows, client by client, as they are stored."""
-        if self.x.dtype.hasobject or self.y.dtype.hasobject:
+        """Write how many rows each client has, and then all rows, client by client, as they are stored or known."""
+        stored = (self.x, self.y) if self.known_by is None else (self.known_by,)
+        if any(array.dtype.hasobject for array in stored):
             identify_each(self, fingerprint, numbers)
             return
         sizes, rows = self.owned(numbers)
         fingerprint.array(sizes)
-        at_once = max(1, _AT_ONCE // max(1, self.x[:1].nbytes))
-        for start in range(0, len(rows), at_once):
-            fingerprint.array(self.x[rows[start : start + at_once]])
-        fingerprint.array(self.y[rows])
+        for array in stored:
+            at_once = max(1, _AT_ONCE // max(1, array[:1].nbytes))
+            for start in range(0, len(rows), at_once):
+                fingerprint.array(array[rows[start : start + at_once]])
 
 
 def _places(sizes: np.ndarray) -> np.ndarray:
@@ -130,24 +247,21 @@ def stored_examples(
 class CheckedClients(LazyClients):
     """The clients `held`, each checked when it is read, with at most the first `most` examples of each.
 
-    Raises `DataError` for examples that are not what is `public`, and, of clients that are a user's `own_code`, for
-    whatever that code raises.
+    Raises `DataError` for examples that are not what is `public`, and for whatever a user's own code of clients raises.
     """
 
     held: Sequence[Examples]
     public: Public
     dataset: str
-    is_own: bool = False
     most: int | None = None
 
     def __len__(self) -> int:
-        """Return the number of clients."""
         return len(self.held)
 
     def client(self, i: int) -> Examples:
         """Return one client's examples, after a look at all their values."""
         who = f"client {i} of dataset {self.dataset}"
-        with self._code(who):
+        with own_code(f"{who} failed", DataError):
             examples = self.held[i]
         if self.most is not None and isinstance(examples, Examples):
             examples = Examples(examples.x[: self.most], examples.y[: self.most])
@@ -158,11 +272,8 @@ class CheckedClients(LazyClients):
         """Write how many examples are kept, if not all, and who the clients are, as they say it themselves."""
         if self.most is not None:
             fingerprint.text(f"first {self.most}")
-        with self._code(f"identify of the clients of dataset {self.dataset}"):
+        with own_code(f"identify of the clients of dataset {self.dataset} failed", DataError):
             identify_clients(self.held, fingerprint, numbers)
-
-    def _code(self, who: str) -> AbstractContextManager[None]:
-        return own_code(f"{who} failed", DataError) if self.is_own else nullcontext()
 
 
 def check_counted(dataset: Dataset) -> None:
@@ -183,7 +294,6 @@ def limited(
     examples_per_client: int | None = None,
     max_test_examples: int | None = None,
     path: object = None,
-    is_own: bool = False,
 ) -> Dataset:
     """Return `dataset` with its clients checked when they are read, and with what is asked for, in this order.
 
@@ -193,8 +303,8 @@ def limited(
     one, and for cutting clients that are no person's.
 
     With `public` clients are compared with it, and the test set is empty; otherwise with what the test set shows, which is
-    checked now. `path`: where it was read, for the messages; `is_own`: its clients are code of the user's own. Raises
-    `DataError` for a test set, shape or number of classes that cannot be right.
+    checked now. `path`: where it was read, for the messages. Raises `DataError` for a test set, shape or number of classes
+    that cannot be right.
     """
     clients, unit, person, most = dataset.clients, dataset.unit, dataset.person, max_examples_per_user
     for name, value in (
@@ -205,9 +315,8 @@ def limited(
         if value is not None:
             check_at_least(name, value, 1)
     if most is not None:
-        unit = f"{unit}, with at most the first {most} examples of each"
-        if person is not None:
-            unit = describe_unit(person, None, most)
+        of_each = f"{unit}, with at most the first {most} examples of each"
+        unit = of_each if person is None else describe_unit(person, None, most)
         if isinstance(clients, ArrayClients):
             clients, most = clients.first(most), None
     if examples_per_client is not None:
@@ -232,7 +341,7 @@ def limited(
         classes=public.classes,
         task=public.task,
         labels=public.labels,
-        clients=CheckedClients(clients, public, dataset.name, is_own, most),
+        clients=CheckedClients(clients, public, dataset.name, most),
     )
 
 
@@ -253,11 +362,9 @@ class SomeClients(LazyClients):
     places: range
 
     def __len__(self) -> int:
-        """Return the number of clients."""
         return len(self.places)
 
     def client(self, i: int) -> Examples:
-        """Return one client's examples."""
         return self.everyone.client(self._number(i))
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from client.data.clients import ArrayClients, stored_examples
-from client.data.dataset import Dataset, Public, as_float32, describe_unit, shared_users
+from client.data.dataset import Dataset, Public, as_float32, describe_unit, pieces, shared_users
 from client.data.own import SPLIT_SEED, fifth_of_each
 from client.data.reading import reading, user_names, warn_unreadable
-from client.data.rows import pieces
 from client.data.sources import Files, Raw, Source, source_at
 from fedmf.errors import DataError
 
@@ -50,7 +49,7 @@ class Texts:
 class Split:
     """Examples in the files' order, `x` [n, ...] and `y` [n, ...]; user i, called `names[i]`, owns `order[bounds[i]:bounds[i + 1]]`.
 
-    The names are in alphabetical order, and each user has an example.
+    The names are in alphabetical order, and each user has an example. `known_by` is that of `ArrayClients`.
     """
 
     x: Any
@@ -58,6 +57,7 @@ class Split:
     order: np.ndarray
     bounds: np.ndarray
     names: np.ndarray
+    known_by: np.ndarray | None = None
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> "Split":
@@ -150,7 +150,6 @@ class Benchmark:
         input_shape: tuple[int, ...],
         classes: int,
         task: str,
-        clients: type[ArrayClients] = ArrayClients,
         uncovered: tuple[str, ...] = (),
         uncounted: tuple[int, ...] = (),
         note: Callable[[np.ndarray], str] | None = None,
@@ -168,7 +167,9 @@ class Benchmark:
             notes = (note(examples.y),) if note else ()
         return Dataset(
             name=self.name,
-            clients=clients(train.x, train.y, train.order, train.bounds, convert),
+            clients=ArrayClients(
+                train.x, train.y, train.order, train.bounds, convert, known_by=train.known_by
+            ),
             test=examples,
             input_shape=input_shape,
             classes=classes,
@@ -190,7 +191,7 @@ class Benchmark:
         hub = f" the files of {self.files.hub} on the hub," if self.files.hub else ""
         needed = (
             f"Dataset {self.name} needs files: set path to a folder of TFF's {files}, to TFF's {self.files.sqlite} "
-            f"(~/.tff where TFF has put it), to LEAF's folder,{hub} or to a folder that `python -m experiments.data import "
+            f"(~/.tff where TFF has put it), to LEAF's folder,{hub} or to a folder that `fedmf data import "
             f"{self.files.hub or 'SOURCE'} FOLDER` wrote."
         )
         if path is None:
@@ -213,7 +214,7 @@ class Benchmark:
         if size > SMALL:
             raise DataError(
                 f"{source.where} holds {size >> 20} MB, too much to be converted at every start. Import it once with "
-                f"`python -m experiments.data import {source.where} FOLDER`, and set path to FOLDER."
+                f"`fedmf data import {source.where} FOLDER`, and set path to FOLDER."
             )
         return Held(source.where, source.form, lambda split: Split.of(self.arrays(source, split)))
 
@@ -312,13 +313,12 @@ def _imported(path: Path, split: str) -> Split:
             f"{path} holds no split {split}: the files that were imported have none. Import files that do."
         )
     with reading(folder, "an imported split"):
-        # An array without bytes cannot be mapped.
-        is_empty = {
-            file: file.stat().st_size <= np.lib.format.ARRAY_ALIGN * 2 for file in folder.glob("*.npy")
-        }
+        least = 2 * np.lib.format.ARRAY_ALIGN  # an array without bytes cannot be mapped
         arrays = {
-            file.stem: np.load(file, mmap_mode=None if empty else "r", allow_pickle=False)
-            for file, empty in is_empty.items()
+            file.stem: np.load(
+                file, mmap_mode="r" if file.stat().st_size > least else None, allow_pickle=False
+            )
+            for file in folder.glob("*.npy")
         }
         held = Split.of(arrays)
         lengths = {len(arrays[name]) for name in ("x", "ends", "y", "order") if name in arrays}

@@ -1,19 +1,21 @@
 """What a federated data set is: many small clients, one public test set, and what is public of all examples.
 
+Examples are arrays, or `Rows`, which are made when they are asked for.
+
 A run may be refused only for what is public: the test set, and of the training data what the format says for all users
 alike (names of users and fields, types, shapes that a file stores as such). The values of one user are checked when the
 client is read, where an error becomes a zero update (`client.app`): one user's values must not decide whether a run
 happens (docs/privacy.md).
 """
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from client.data.rows import Converted, pieces
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError, FedmfError, SettingError
 
@@ -25,6 +27,64 @@ IGNORED_TARGET = -100
 """A target that neither the loss nor the accuracy counts (padding); torch's own default `ignore_index`."""
 UNREADABLE = -1
 """The label, or token, of an example that is there but cannot be read: its client cannot be trained."""
+HELD = 1 << 26
+"""Bytes of converted inputs, or targets, up to which they are made once and held; more are made batch by batch."""
+_AT_ONCE = 1 << 24  # bytes that are looked at together
+
+
+class Rows(ABC):
+    """An array [n, ...] as far as clients and test sets need one: `rows[numbers]` and `rows[start:stop]` are arrays.
+
+    A subclass has `shape`. A row that cannot be made raises `DataError`, which concerns its client alone.
+    """
+
+    dtype = np.dtype(object)  # not comparable as stored: clients are identified by what is made of them
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the rows with these numbers, as an array [len(rows), ...]."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Return rows by a slice or an array of numbers."""
+        return self.take(np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return all rows in memory."""
+        return np.asarray(self[:], dtype=dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Converted(Rows):
+    """`convert(stored[rows])` of this shape and type; `stored` may be mapped, or make its rows itself."""
+
+    stored: Any
+    rows: np.ndarray
+    convert: Callable[[np.ndarray], np.ndarray]
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        return self.convert(self.stored[self.rows[rows]])
+
+
+def converted(stored: Any, rows: np.ndarray, convert: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return `convert(stored[rows])`: in memory where that is small, else as `Converted`, which serves as an array."""
+    first = convert(stored[rows[:1]])
+    if len(rows) * first.nbytes <= HELD:
+        return convert(stored[rows])
+    shape = (len(rows), *first.shape[1:])
+    return cast(np.ndarray, Converted(stored, rows, convert, shape, first.dtype))
+
+
+def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield all rows of an array [n, ...], some at a time, so that no copy of all is made."""
+    at_once = max(1, _AT_ONCE // max(1, array[:1].nbytes))
+    for start in range(0, len(array), at_once):
+        yield array[start : start + at_once]
 
 
 @dataclass(frozen=True)
@@ -33,7 +93,7 @@ class Examples:
 
     `x` is float32 [n, *input_shape] and `y` int64 [n] for classification; both are int64 [n, length] for
     text, where `y` is `x` moved on by one token and `IGNORED_TARGET` where `x` is padding. Of a big test set they
-    may be `client.data.rows.Converted`, whose slices and rows are arrays made when they are asked for.
+    may be `Converted`, whose slices and rows are arrays made when they are asked for.
     """
 
     x: np.ndarray
@@ -47,7 +107,6 @@ class Examples:
             )
 
     def __len__(self) -> int:
-        """Return the number of examples."""
         return len(self.y)
 
 
@@ -109,12 +168,12 @@ class Public:
         >>> Public((8, 8), 10).setting()
         {'shape': [8, 8], 'classes': 10}
         """
-        task = {} if self.task == CLASSIFICATION else {"task": self.task}
-        least = {"shape": list(self.shape), "classes": int(self.classes), **task}
-        usual = asdict(Public.of(least))
-        more = {key: value for key, value in asdict(self).items() if value != usual[key]}
-        return least | {
-            key: list(value) if isinstance(value, tuple) else value for key, value in more.items()
+        of_task = Public.of({"shape": self.shape, "classes": self.classes, "task": self.task})
+        usual = {**asdict(of_task), "shape": None, "classes": None, "task": CLASSIFICATION}
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in asdict(self).items()
+            if value != usual[key]
         }
 
     def none(self) -> Examples:

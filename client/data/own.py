@@ -13,11 +13,11 @@ from client.data.dataset import (
     CLASSIFICATION,
     Dataset,
     Public,
+    Rows,
     as_float32,
     describe_unit,
     shared_users,
 )
-from client.data.rows import Rows
 from client.settings import LEVELS
 from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError, SettingError

@@ -1,41 +1,30 @@
 """Where a parser ends and this project begins: what a parser raises on a broken file becomes a sentence.
 
-`reading` stands around calls of parsers alone (numpy, json, h5py, sqlite3, pyarrow, PIL), never around code of ours, so
-that a mistake of ours keeps its traceback.
+`reading` stands around calls of parsers alone (numpy, json, h5py, sqlite3, pyarrow, PIL), which raise errors of many kinds:
+LookupError for a broken link, RuntimeError for a deep document, MemoryError for a size that a file made up.
 """
 
-import csv
 import importlib
+import io
 import json
 import logging
-import pickle
 import re
-import sqlite3
-import struct
-import tokenize
-import zipfile
-import zlib
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from lzma import LZMAError
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 import numpy as np
 
-from client.imports import one_line
+from client.imports import need, one_line
 from fedmf.errors import DataError, FedmfError
 
 log = logging.getLogger(__name__)
 
-# LookupError is h5py's for a broken link, RuntimeError that of a deep document or of an archive with a password,
-# SyntaxError PIL's for a broken picture and numpy's for a broken head, MemoryError that of a size which a file made up.
-PARSERS_RAISE: tuple[type[Exception], ...] = (
-    OSError, EOFError, ValueError, TypeError, LookupError, RuntimeError, OverflowError, MemoryError, SyntaxError,
-    zlib.error, LZMAError, zipfile.BadZipFile, csv.Error, struct.error, sqlite3.Error, tokenize.TokenError,
-    pickle.UnpicklingError,
-)  # fmt: skip
+FORMATS = ("PNG", "JPEG")
+"""Pictures that are decoded. Pillow knows others, of which some start programs on what a user put into the file (EPS)."""
 _MOST_DIGITS = 4000  # of a whole number; Python's own limit is 4300
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".lzma": "lzma"}
 """Modules of Python that read packed files."""
@@ -54,10 +43,8 @@ _COLUMN = re.compile(r"Column '.*' in include_columns", re.DOTALL)
 
 
 @contextmanager
-def reading(path: Path | str, right: str, *, also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Let what a parser raises inside be raised as a `DataError` that names `path` and what it should be.
-
-    `also` holds errors of the parser that are of no common kind.
+def reading(path: Path | str, right: str) -> Iterator[None]:
+    """Let whatever a parser raises inside be raised as a `DataError` that names `path` and what it should be.
 
     >>> with reading("x.json", "JSON"):
     ...     json.loads("{")
@@ -68,7 +55,7 @@ def reading(path: Path | str, right: str, *, also: tuple[type[Exception], ...] =
         yield
     except FedmfError:
         raise
-    except (*PARSERS_RAISE, *also) as error:
+    except Exception as error:
         # A traceback in a log shows the cause with all of its words.
         cause = error if without_values(str(error)) == str(error) else None
         raise DataError(f"{path} cannot be read as {right} ({brief(error)}).") from cause
@@ -137,6 +124,24 @@ def _shallow(text: str) -> str:
             if depth == DEEPEST:
                 begin = mark.end()
     return "".join([*kept, text[begin:]]) if depth <= DEEPEST else text
+
+
+def pixels_of(content: object, name: str) -> tuple[str, np.ndarray]:
+    """Return (mode, pixels) of a PNG or JPEG; raise `DataError` about `name` whatever its decoder raises.
+
+    Pillow's warnings are not shown, but for the one of a picture with so many pixels that it may be an attack: an error.
+    """
+    library: Any = need("PIL.Image", "Decoding pictures")
+    if not isinstance(content, bytes):
+        raise DataError(f"{name} is empty; it must be PNG or JPEG.")
+    with reading(name, "a picture"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", library.DecompressionBombWarning)
+        try:
+            with library.open(io.BytesIO(content), formats=FORMATS) as opened:
+                return opened.mode, np.asarray(opened)
+        except library.UnidentifiedImageError as error:  # which would name a buffer
+            raise DataError(f"{name} is no picture of a known format; it must be PNG or JPEG.") from error
 
 
 def user_names(where: Path | str, names: Iterable[Any]) -> np.ndarray:

@@ -23,22 +23,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the listing: how to load a data set, and what to know before doing so."""
+    """One line of the listing: how to load a data set, and what to know before doing so; by default of your own files."""
 
     load: Callable[..., Dataset]
     summary: str
-    licence: str
-    source: str
-    test_users: str
-
-
-def _own(
-    load: Callable[..., Dataset],
-    summary: str,
-    test_users: str = "counted when loaded, and said in the privacy statement",
-) -> Entry:
-    """Return the entry of a loader of your own files."""
-    return Entry(load, summary, LICENCE, "a file of the user's own", test_users)
+    licence: str = LICENCE
+    source: str = "a file of the user's own"
+    test_users: str = "counted when loaded, and said in the privacy statement"
 
 
 def _own_table(name: str, *settings: str) -> Callable[..., Dataset]:
@@ -78,34 +69,34 @@ DATASETS: dict[str, Entry] = {
         **bundled.SYNTHETIC,
         test_users="no users: test points belong to no client",
     ),
-    "by_user_npz": _own(
+    "by_user_npz": Entry(
         arrays.load,
         "Your own arrays: x, y, user and optionally split, in one .npz file or a folder of .npy files.",
     ),
-    "by_user_text": _own(
+    "by_user_text": Entry(
         _own_table("by_user_text", *TEXT_SETTINGS),
         "Your own texts: JSON lines with user and text (or tokens).",
     ),
-    "by_user_csv": _own(
+    "by_user_csv": Entry(
         _own_table("by_user_csv", *_COLUMNS, "features", "text", "delimiter", *TEXT_SETTINGS),
         "Your own table: CSV with a user and a label or text in each row, columns by name.",
     ),
-    "by_user_parquet": _own(
+    "by_user_parquet": Entry(
         _own_table("by_user_parquet", *_TYPED),
         "Your own table: parquet with a user and a label or text in each row, columns by name.",
     ),
-    "by_user_images": _own(
+    "by_user_images": Entry(
         _own_table("by_user_images", *_COLUMNS, "table", "file"),
         "A folder of pictures: USER/LABEL/FILE, or a table of files, users and labels; decoded when a client's turn comes.",
     ),
-    "by_user_hub": _own(
+    "by_user_hub": Entry(
         _own_table("by_user_hub", *_TYPED),
         "A Hugging Face data set on disk, as datasets' save_to_disk wrote it, with columns by name; memory-mapped.",
     ),
-    "partitioned": _own(
+    "partitioned": Entry(
         arrays.load_partitioned,
         "Your own arrays without users, dealt out to made-up clients by a partitioner of flwr-datasets.",
-        "no users: clients are made up; with partitioner=grouped counted when loaded",
+        test_users="no users: clients are made up; with partitioner=grouped counted when loaded",
     ),
     "femnist": Entry(
         benchmarks.load_femnist,
@@ -188,7 +179,7 @@ def load(
         raise
     if not isinstance(dataset, Dataset):
         raise DataError(f"{name} returned {type(dataset).__name__}; it must return a client.data.Dataset.")
-    dataset = limited(dataset, public, path=path, is_own=is_own, **limits)
+    dataset = limited(dataset, public, path=path, **limits)
     if held_out is not None:
         dataset = hold_out(dataset, held_out, held_out_use, max_test_examples)
     if public is None:

@@ -64,10 +64,7 @@ class Source:
 
 
 def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[Raw]:
-    """Yield the examples of TFF's HDF5 files user by user: /examples/USER/COLUMN, examples along the first axis.
-
-    A training user without examples, or without one of the columns, is one example that cannot be read.
-    """
+    """Yield the examples of TFF's HDF5 files user by user: /examples/USER/COLUMN, examples along the first axis."""
     path = paths[split]
     if not path.is_file():
         held = ", ".join(sorted(file.name for file in path.parent.glob("*.h5"))) or "no HDF5 file"
@@ -79,17 +76,25 @@ def _read_hdf5(paths: Mapping[str, Path], files: Files, split: str) -> Iterator[
         groups = file.get("examples")
         if not hasattr(groups, "keys"):
             raise DataError(f"{path} holds no group examples/USER; it must be an HDF5 file of TFF.")
-        for user in groups:
-            try:  # what is damaged or of another type here is this user's problem alone
-                with reading(path, "columns of one length", also=(Exception,)):  # of many kinds
-                    columns = [groups[user][name][:] for name in files.fields]
-                    rows = list(zip(*columns, strict=True))
-            except DataError:
-                yield Raw(user, path, wrong=f"it must hold {', '.join(files.fields)} of one length.")
-                continue
-            if not rows and split.endswith("train"):
-                yield Raw(user, path, wrong="there are no examples.")
-            yield from (Raw(user, path, dict(zip(files.fields, values, strict=True))) for values in rows)
+        yield from _by_user(path, groups, files.fields, split)
+
+
+def _by_user(where: Path, users: Any, names: Sequence[str], split: str) -> Iterator[Raw]:
+    """Yield the examples that `users[user][name][:]` has along its first axis, user by user, for the columns `names`.
+
+    A user without columns of one length, or a training user without examples, is one example that cannot be read: the
+    names alone decide who the clients are.
+    """
+    for user in users:
+        try:  # what is damaged or of another type here is this user's problem alone
+            with reading(where, "columns of one length"):
+                rows = list(zip(*(users[user][name][:] for name in names), strict=True))
+        except DataError:
+            yield Raw(user, where, wrong=f"it must hold {', '.join(names)} of one length.")
+            continue
+        if not rows and split.endswith("train"):
+            yield Raw(user, where, wrong="there are no examples.")
+        yield from (Raw(user, where, dict(zip(names, values, strict=True))) for values in rows)
 
 
 def _sqlite_splits(path: Path) -> list[str]:
@@ -194,25 +199,14 @@ def parsed(user: str, path: Path, message: Any, names: Sequence[str]) -> Raw:
 
 
 def _read_leaf(paths: Mapping[str, Sequence[Path]], split: str) -> Iterator[Raw]:
-    """Yield the examples of LEAF's JSON files user by user: {"users", "num_samples", "user_data": {user: {"x", "y"}}}.
-
-    A training user without examples, or without lists of as many inputs as labels, is one example that cannot be read: the
-    names alone decide who the clients are.
-    """
+    """Yield the examples of LEAF's JSON files user by user: {"users", "num_samples", "user_data": {user: {"x", "y"}}}."""
     for file in paths[split]:
         with reading(file, "JSON"):
             document = read_json(file.read_text(encoding="utf-8-sig"), file)
         data = document.get("user_data") if isinstance(document, dict) else None
         if not isinstance(data, dict):
             raise DataError(f"{file} holds no user_data; a LEAF file is {{users, num_samples, user_data}}.")
-        for user, held in data.items():
-            x, y = (held.get("x"), held.get("y")) if isinstance(held, dict) else (None, None)
-            if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
-                yield Raw(user, file, wrong="there must be lists x and y of one length.")
-            elif not x and split == "train":
-                yield Raw(user, file, wrong="there are no examples.")
-            else:
-                yield from (Raw(user, file, {"x": one, "y": label}) for one, label in zip(x, y, strict=True))
+        yield from _by_user(file, data, ("x", "y"), split)
 
 
 def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:

@@ -76,7 +76,7 @@ class Table:
     def column(self, name: str, key: str, kinds: Sequence[str], right: str) -> Column:
         """Return a column of one of the `kinds`; raise `DataError` about the setting `key`, or state what would be `right`.
 
-        Of encoded pictures its bytes are returned; dictionaries and types of extensions are resolved. Empty cells, and texts
+        Of encoded pictures its bytes are returned; dictionaries, views and types of extensions are resolved. Empty cells, and texts
         that are not UTF-8, are one user's values and stay.
         """
         if name not in self.names:
@@ -91,19 +91,31 @@ class Table:
         chunks = [getattr(chunk, "storage", chunk) for chunk in column.chunks]
         if chunks and pa.types.is_struct(chunks[0].type) and chunks[0].type.get_field_index("bytes") >= 0:
             chunks = [chunk.field("bytes") for chunk in chunks]  # the hub's {bytes, path}
-        with reading(self.about(name), "a table", also=(pa.ArrowException,)):
+        with reading(self.about(name), "a table"):
+            chunks = [chunk.cast(_plain_type(chunk.type)) for chunk in chunks]
             for chunk in chunks:
                 _as_bytes(chunk).validate(full=True)
         column = pa.chunked_array(chunks, type=chunks[0].type if chunks else column.type)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if kind_of(column.type) not in kinds:
-            raise DataError(f"{self.about(name)} is {column.type}{right}.")
+            raise DataError(f"{self.about(name)} is {self.held.column(name).type}{right}.")
         return column
 
     def about(self, name: str) -> str:
         """Return what an error calls a column."""
         return f"The column {name!r} of {self.path}"
+
+
+def _plain_type(kind: Any) -> Any:
+    """Return the type that a column is read as: of a view of texts or bytes, or of bytes of a fixed size, the usual one.
+
+    Views of lists are no such: pyarrow 26 casts them to lists whose last offset is missing.
+    """
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    is_other = pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
+    return pa.large_binary() if is_other else kind
 
 
 def _as_bytes(chunk: Any) -> Any:
@@ -176,7 +188,7 @@ def read_csv(path: Path, columns: Columns, delimiter: str = ",", folder: Path | 
     types = dict.fromkeys(used, pa.string())
     converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
     for file in files:
-        with reading(file, "CSV", also=(pa.ArrowException,)):
+        with reading(file, "CSV"):
             read = partial(pyarrow.csv.read_csv, file, parse_options=parsing, convert_options=converting)
             parts.append(_in_blocks(read))
     return Table(path, pa.concat_tables(parts), names, typed=False, folder=folder)
@@ -211,7 +223,7 @@ def _listed(path: Path, kind: str, patterns: Sequence[str]) -> list[Path]:
 def read_parquet(path: Path, columns: Columns, folder: Path | None = None) -> Table:
     """Return a parquet file, or those of a folder, as a table."""
     files = _listed(path, "parquet", ["*.parquet", "data/*.parquet"])
-    with reading(path, "parquet", also=(pa.ArrowException,)):
+    with reading(path, "parquet"):
         opened = [pyarrow.parquet.ParquetFile(file) for file in files]
         schema = opened[0].schema_arrow
         used = columns.used(schema.names)
@@ -234,9 +246,7 @@ def read_saved(path: Path, columns: Columns) -> Table:
             f"The data folder {path} {problem}; path must name the folder that save_to_disk wrote."
         )
     library = need("datasets", f"Reading {path}")
-    with reading(
-        path, "a data set that save_to_disk wrote", also=(Exception,)
-    ):  # of many kinds, by what is damaged
+    with reading(path, "a data set that save_to_disk wrote"):
         saved = library.load_from_disk(str(path))
         parts, test = [saved], None
         if isinstance(saved, library.DatasetDict):
@@ -285,7 +295,7 @@ def read_images(folder: Path, columns: Columns, settings: OwnSettings) -> Table:
             found.append(place)
         elif not file.is_dir() or len(place) == 4:
             raise DataError(
-                f"{file} is no picture at USER/LABEL/FILE; a picture ends in {', '.join(PICTURES)}."
+                f"{file} is no picture at USER/LABEL/FILE; a picture ends in {', '.join(PICTURES)}. Move it out of {folder}."
             )
     if not found:
         raise DataError(f"{folder} holds no pictures; they must lie at {folder}/USER/LABEL/FILE.")

@@ -8,18 +8,17 @@ public, must be right. Needs pyarrow, an extra: `client.data.registry` imports t
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from client.data.dataset import UNREADABLE, Dataset, Public
+from client.data.dataset import UNREADABLE, Dataset, Public, Rows
 from client.data.own import TEXT_SETTINGS, Owned, OwnSettings, count_classes, owned
-from client.data.reading import reading
-from client.data.rows import Pictures, Rows
+from client.data.reading import pixels_of, reading
 from client.data.table_files import (
     BYTES,
     LIST,
@@ -45,6 +44,7 @@ NAME_THEM = "name the columns of the inputs in features, or set text or image to
 _MEANINGS = {"train": 0, "test": 1, "0": 0, "1": 1, "false": 0, "true": 1}
 _INDEX = "__index_level_"  # a column that pandas writes
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+MODES = {"L": "8-bit grey", "RGB": "8-bit RGB"}
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}(\.0*)?")
 
 
@@ -205,8 +205,9 @@ def _inputs(table: Table, columns: Columns, settings: OwnSettings, rows: Owned) 
                 f"{table.path} has no column of numbers besides {', '.join(columns.roles)}; {NAME_THEM}."
             )
     x = np.empty((len(rows.test), len(names)), dtype=np.float32)
-    for place, name in enumerate(names):
-        x[:, place] = _numbers(table, name, rows, advice)
+    with np.errstate(over="ignore"):  # infinity, which the check of the examples refuses
+        for place, name in enumerate(names):
+            x[:, place] = _numbers(table, name, rows, advice)
     return x
 
 
@@ -233,6 +234,69 @@ def _numbers(table: Table, name: str, rows: Owned, advice: str) -> np.ndarray:
         pc.if_else(is_right, known, pa.scalar(None, cells.type)).cast(pa.float32()).to_numpy()
     )
     return numbers
+
+
+@dataclass(frozen=True)
+class Pictures(Rows):
+    """Pictures of one shape, uint8 [n, H, W] or [n, H, W, 3], decoded when they are taken.
+
+    A `column` of the table at `path` holds their bytes, or the names of files below `folder`. A table of names may come
+    from somebody else: one that leads out of the folder, by `..` or from the root, is an error of its row. Links in the
+    folder are followed: only who may write there can have made them, and stores of big files (the hub's cache, git-annex)
+    consist of them.
+    """
+
+    path: Path
+    column: Any
+    shape: tuple[int, ...]
+    folder: Path | None = None
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        column: Any,
+        shape: tuple[int, ...] | None,
+        first: int,
+        folder: Path | None = None,
+    ) -> "Pictures":
+        """Return the pictures of a column, of one `shape`: without it that of the `first` test row."""
+        pictures = cls(path, column, (len(column),), folder)
+        shape = shape or pictures.decoded(first)[1].shape
+        return replace(pictures, shape=(len(column), *shape))
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the pictures `rows`, or raise `DataError`."""
+        shape = self.shape[1:]
+        x = np.empty((len(rows), *shape), dtype=np.uint8)
+        for place, row in enumerate(rows):
+            name, picture = self.decoded(row)
+            if picture.shape != shape:
+                raise DataError(
+                    f"{name} has the shape {list(picture.shape)}, but a picture of this data set has {list(shape)}; all must "
+                    "have one size and be all grey or all RGB."
+                )
+            x[place] = picture
+        return x
+
+    def decoded(self, row: int) -> tuple[str, np.ndarray]:
+        """Return (what an error calls a picture, its pixels uint8 [H, W] or [H, W, 3]), or raise `DataError`."""
+        name = f"The picture in row {row + 1} of {self.folder or self.path}"
+        with reading(name, "a file"):
+            content = self.column[int(row)].as_py()
+            if self.folder is not None:
+                file = PurePath(content or "")
+                if file.is_absolute() or ".." in file.parts:
+                    raise DataError(
+                        f"{name} is no file of it; it must be one below the folder, named without .. and without a / at the "
+                        "beginning."
+                    )
+                name = str(self.folder / file)
+                content = Path(name).read_bytes()
+        mode, array = pixels_of(content, name)
+        if mode not in MODES:
+            raise DataError(f"{name} is a picture of mode {mode}; it must be {' or '.join(MODES.values())}.")
+        return name, array
 
 
 @dataclass(frozen=True)

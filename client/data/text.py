@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from client.data.dataset import IGNORED_TARGET, NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens
+from client.data.dataset import IGNORED_TARGET, NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens, pieces
 from client.data.own import Owned, OwnSettings, owned
 from client.data.reading import open_text, read_json, reading, user_names, warn_unreadable
-from client.data.rows import pieces
 from client.settings import LEVELS
 from fedmf.checks import check_at_least
 from fedmf.errors import DataError
@@ -36,6 +35,10 @@ LEAF_CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.2
 """The 86 characters of the Shakespeare benchmark of TFF and LEAF, public with it."""
 WORRYING = 0.2
 """A share of unknown tokens above which the vocabulary is probably not that of the text."""
+ONE_ON_EACH_LINE = {
+    WORDS: "token; each line must hold one, or each a token and its count",
+    ALPHABET: "character; level=characters needs one on each line",
+}
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
@@ -83,15 +86,23 @@ def most_frequent(sentences: Iterable[Iterable[str]], count: int) -> tuple[str, 
     return tuple(sorted(counter, key=lambda token: (-counter[token], token))[:count])
 
 
-def read_words(path: str | Path, size: int) -> tuple[tuple[str, ...], bool]:
-    """Return (the first `size` words of a public file, the most frequent first; whether each has a count there).
+def read_vocabulary(
+    path: str | Path, size: int | None = None, level: str = WORDS
+) -> tuple[tuple[str, ...], bool]:
+    """Return (the tokens of a public file, at most the first `size`; whether each has a count there).
 
-    Each line holds a word, or a word and its count, as in TFF's stackoverflow.word_count. Raises `DataError` for any
-    other file; lines after the first `size` are not looked at.
+    Each line holds a word, or a word and its count, as in TFF's stackoverflow.word_count, the most frequent first; with the
+    `level` of characters, a character. Raises `DataError` for any other file; lines after the first `size` are not read.
     """
-    check_at_least("vocabulary_size", size, 1)
-    fields = [line.split() for line in _lines(path, size)]
-    counted = all(len(field) == 2 and field[1].isdecimal() for field in fields)
+    if size is not None:
+        check_at_least("vocabulary_size", size, 1)
+    with (
+        reading(path, "a vocabulary, one token on each line of UTF-8 text"),
+        open_text(Path(path)) as file,
+    ):
+        lines = [line.removesuffix("\n") for line in islice(file, size)]
+    fields = [line.split() if level == WORDS else list(line) for line in lines]
+    counted = level == WORDS and all(len(field) == 2 and field[1].isdecimal() for field in fields)
     if counted:
         with reading(path, "words and their counts"):  # one of thousands of digits is none
             counts = [int(field[1]) for field in fields]
@@ -103,42 +114,15 @@ def read_words(path: str | Path, size: int) -> tuple[tuple[str, ...], bool]:
                 "first."
             )
     elif longer := [row for row, field in enumerate(fields, start=1) if len(field) > 1]:
-        raise DataError(
-            f"Line {longer[0]} of {path} holds more than one token; each line must hold one, or each a token and its count."
-        )
-    found = tuple(field[0] if field else "" for field in fields)
-    _check_tokens(path, found)
-    return found, counted
-
-
-def read_characters(path: str | Path) -> Vocabulary:
-    """Return the vocabulary of a public file with one character on each line; the line break is always known."""
-    characters = _lines(path)
-    if longer := [row for row, character in enumerate(characters, start=1) if len(character) > 1]:
-        raise DataError(
-            f"Line {longer[0]} of {path} holds more than one character; level=characters needs one on each line."
-        )
-    _check_tokens(path, characters)
-    return Vocabulary((*characters, "\n"))
-
-
-def _lines(path: str | Path, most: int | None = None) -> list[str]:
-    """Return the lines of a UTF-8 text file without their ends, at most so many."""
-    with (
-        reading(path, "a vocabulary, one token on each line of UTF-8 text"),
-        open_text(Path(path)) as file,
-    ):
-        return [line.removesuffix("\n") for line in islice(file, most)]
-
-
-def _check_tokens(path: str | Path, tokens: Sequence[str]) -> None:
-    """Raise `DataError` for an empty vocabulary, an empty line and a token that occurs twice."""
+        raise DataError(f"Line {longer[0]} of {path} holds more than one {ONE_ON_EACH_LINE[level]}.")
+    tokens = tuple(field[0] if field else "" for field in fields)
     repeated = [token for token, times in Counter(tokens).items() if times > 1]
     problem = "it is empty" if not tokens else f"{repeated[0]!r} occurs twice" if repeated else ""
     if "" in tokens:
         problem = f"line {tokens.index('') + 1} is empty"
     if problem:
         raise DataError(f"{path} is no vocabulary: {problem}; each line must hold one token of its own.")
+    return tokens, counted
 
 
 def note_unknown(test: np.ndarray, vocabulary: str, advice: str, *, most: float = 1.0) -> str:
@@ -251,16 +235,19 @@ def from_texts(
 def choose_vocabulary(
     path: str | None, level: str, training: Sequence[Sequence[str]], size: int | None
 ) -> tuple[Vocabulary, str, bool]:
-    """Return (the vocabulary in the file at `path`, or without one that of the level; what it is; whether it was learnt)."""
-    size = 10_000 if size is None else size
+    """Return (the vocabulary in the file at `path`, or without one that of the level; what it is; whether it was learnt).
+
+    The line break is in every vocabulary of characters.
+    """
     if level == ALPHABET:
         if path is None:
             return Vocabulary(tuple(CHARACTERS)), "printable ASCII", False
-        return read_characters(path), f"the characters of {path}", False
+        return Vocabulary((*read_vocabulary(path, level=level)[0], "\n")), f"the characters of {path}", False
+    size = 10_000 if size is None else size
     if path is None:
         learnt = most_frequent(training, size)
         return Vocabulary(learnt), f"the {len(learnt):,} words of the training texts", True
-    folded = tuple(dict.fromkeys(word.lower() for word in read_words(path, size)[0]))
+    folded = tuple(dict.fromkeys(word.lower() for word in read_vocabulary(path, size)[0]))
     return Vocabulary(folded), f"the {len(folded):,} words of {path}", False
 
 

@@ -144,13 +144,15 @@ class PreparedClients(InProcessWorker):
 
     def _prepared_values(self, task: Task) -> bytes:
         """Return what a client sends in the one round that is played again and again."""
-        if task.client not in self._values:
+        if task.turn.client not in self._values:
             plan = self._plan
             kept = wire.coordinates(task.mask_key, plan.rotation.padded, plan.compression.keep_probability)
             normals = np.random.default_rng(0).standard_normal(len(kept), dtype=np.float32)
             assert plan.bounds.linf_norm is not None  # `build_plan` bounds every coordinate
-            self._values[task.client] = sent_bytes(normals * np.float32(plan.bounds.linf_norm / 10), task)
-        return self._values[task.client]
+            self._values[task.turn.client] = sent_bytes(
+                normals * np.float32(plan.bounds.linf_norm / 10), task
+            )
+        return self._values[task.turn.client]
 
 
 def server_round(dimension: int, cohort_size: int, keep_probability: float, buffers: int) -> Row:

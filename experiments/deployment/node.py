@@ -14,7 +14,7 @@ from typing import Any
 from flwr.app import Message
 
 from client.data import NEXT_TOKEN, Dataset, Examples, Public
-from client.data.identity import digest_clients
+from client.data.clients import digest_clients
 from client.parameters import layout_of
 from experiments.settings.compose import compose, split
 from experiments.settings.data import (

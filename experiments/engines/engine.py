@@ -25,7 +25,7 @@ from flwr.clientapp import ClientApp
 
 from client.app import make_client_app
 from client.data import Examples, Public
-from client.data.identity import Fingerprint, digest_clients, identify_each
+from client.data.clients import Fingerprint, digest_clients, identify_each
 from client.imports import looking_here
 from client.parameters import digest_tensors, fixed_tensors, layout_of
 from client.training import pick_device

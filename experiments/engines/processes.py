@@ -172,7 +172,7 @@ def _values_alone(process: Process, message: Message, task: Task) -> bytes:
             return bytes(*reply.content.config_records[wire.UPDATE][wire.VALUES])  # type: ignore[misc]
         except Exception:
             begin(process)
-    noted.append(Failure(task.client, "its process died"))
+    noted.append(Failure(task.turn.client, "its process died"))
     return wire.NO_VALUES
 
 

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from client.imports import reason
-from client.losses import find_loss
 from client.metrics import find_metrics
 from client.parameters import model_arrays, set_parameters
-from client.scoring import Score, refuse_failures, score
+from client.scoring import Score, check_scored, find_loss, score
 from client.training import pick_device
 from experiments.run_files.directory import (
     MECHANISM,
@@ -89,11 +88,11 @@ class Scorer:
         self._loss = find_loss(experiment.training.loss)
         self._rounds, self._evaluations = experiment.plan.participation.rounds, settings.run.evaluations
         self._metrics = find_metrics(settings.metrics, classes=self._dataset.classes)
-        self.names = tuple(metric.name for metric in self._metrics)
+        self.names = tuple(self._metrics)
         self._failed_metrics: set[str] = set()
         self._last: tuple[int, Score] | None = None
         if self._metrics:
-            refuse_failures(self._scored("before training"), self._metrics, "the model before training")
+            check_scored(self._scored("before training"), "the model before training")
 
     def score_if_due(self, state: ServerState) -> Score | None:
         """Return the score of a released model, None after a round that is not scored.

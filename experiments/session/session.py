@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from client.data.identity import digest_clients, refuse_changing_clients
-from client.losses import find_loss
+from client.data.clients import digest_clients, refuse_changing_clients
 from client.parameters import digest_arrays
 from client.rehearsal import rehearse
+from client.scoring import find_loss
 from client.settings import TrainingSettings
 from client.training import pick_device
 from experiments.engines.engine import engine_worker, shared_tasks

@@ -191,7 +191,7 @@ def sending(factor):
     """Multiply the kept values of a client by `factor(how many examples it has)`."""
 
     def sent_bytes(values, task):
-        return _sent(factor(EXAMPLES[number_of(task.client) % len(EXAMPLES)]) * values, task)
+        return _sent(factor(EXAMPLES[number_of(task.turn.client) % len(EXAMPLES)]) * values, task)
 
     return patched((client.app, "sent_bytes", sent_bytes))
 

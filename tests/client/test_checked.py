@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from client.data import CLASSIFICATION, NEXT_TOKEN, Dataset, Examples, load
-from client.data.clients import limited as checked
-from client.data.identity import LazyClients, digest_clients
+from client.data.clients import LazyClients, digest_clients, limited as checked
 from fedmf.errors import DataError
 from fedmf.randomness import SecretKey
 
@@ -186,7 +185,7 @@ def test_a_test_set_that_is_none_is_refused_before_it_is_shortened(loaders):
 
 
 def test_an_own_clients_failure_names_client_type_and_place(monkeypatch):
-    held = checked(failing(), is_own=True).clients
+    held = checked(failing()).clients
     assert len(held[0]) == 3
     with pytest.raises(
         DataError, match=r"client 1 of dataset mine failed: ZeroDivisionError: .*test_checked\.py:\d+"
@@ -196,6 +195,3 @@ def test_an_own_clients_failure_names_client_type_and_place(monkeypatch):
         DataError, match="identify of the clients of dataset mine failed: SystemExit: no names"
     ):
         digest_clients(held, KEY)
-    # A mistake of this project is no broken file: it keeps its type.
-    with pytest.raises(ZeroDivisionError):
-        checked(failing(), is_own=False).clients[1]

@@ -10,7 +10,7 @@ import pytest
 
 from client.data import Dataset, Examples, load
 from client.data.bundled import read_digits, split_digits
-from client.data.identity import digest_clients
+from client.data.clients import digest_clients
 from client.data.own import fifth_of_each
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import small_files
-from client.data import IGNORED_TARGET, load, rows, sources
+from client.data import IGNORED_TARGET, dataset as shared, load, sources
 from client.data.conversion import as_bytes
 from client.data.dataset import as_float32
 from client.data.own import fifth_of_each
@@ -152,7 +152,7 @@ def test_the_folder_of_tff_is_read_as_it_is(tmp_path: Path, monkeypatch: pytest.
         (
             "femnist",
             {},
-            "fed_emnist_train.h5.* `python -m experiments.data import flwrlabs/femnist FOLDER` wrote",
+            "fed_emnist_train.h5.* `fedmf data import flwrlabs/femnist FOLDER` wrote",
         ),
         ("shakespeare", {}, "shakespeare_train.h5"),
         ("stackoverflow", {}, "stackoverflow.sqlite"),
@@ -186,10 +186,10 @@ def test_a_test_set_too_big_to_hold_is_the_same_batch_by_batch_and_scored_alike(
 
     given, model = small_files.settings(form, tmp_path), torch.nn.Linear(4, 3)
     held = load(**given).test
-    monkeypatch.setattr(rows, "HELD", 0)
+    monkeypatch.setattr(shared, "HELD", 0)
     assert len(load(**given, max_test_examples=2).test) == 2
     test = load(**given).test
-    assert isinstance(test.x, rows.Converted)
+    assert isinstance(test.x, shared.Converted)
     assert (test.x.dtype, test.x.shape, test.y.dtype) == (held.x.dtype, held.x.shape, held.y.dtype)
     assert test.x[:].tobytes() == held.x.tobytes()
     assert np.asarray(test.y).tobytes() == held.y.tobytes()

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from PIL import EpsImagePlugin, Image, PngImagePlugin
 
 import small_files
 from client.data import Dataset, load
-from client.data.identity import digest_clients
+from client.data.clients import digest_clients
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
 from small_files import encoded, opened, rows, write
@@ -128,7 +129,12 @@ def test_pictures_are_read_when_their_client_takes_its_turn(tmp_path: Path) -> N
         ({"user": "who"}, None, "user is 'who', but there is no table, and folders say it"),
         ({"file": "name"}, None, "file is 'name', but there is no table"),
         ({"table": "none.csv"}, None, r"table is none\.csv, which does not exist"),
-        ({}, "ann/dog/notes.txt", r"notes\.txt is no picture at USER/LABEL/FILE; a picture ends in \.png"),
+        (
+            {},
+            "ann/dog/notes.txt",
+            r"ann/dog/notes\.txt is no picture .*; a picture ends in \.png.*\. Move it out of /",
+        ),
+        ({}, "README.txt", r"README\.txt is no picture at USER/LABEL/FILE"),
         ({}, "ann/notes.png", r"notes\.png is no picture at USER/LABEL/FILE"),
         (
             {},
@@ -285,6 +291,21 @@ def test_a_test_picture_of_another_kind_is_refused(
     with pytest.raises(DataError, match=sentence):
         load("by_user_parquet", path=str(path), image="picture")
     assert not started.exists()
+
+
+def test_a_picture_of_too_many_pixels_concerns_its_user_alone_and_pillow_prints_no_warning(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    warnings.simplefilter("always")
+    folders(tmp_path, "train", range(20))
+    folders(tmp_path, "test", range(20, 30))
+    Image.new("1", (10_000, 10_000)).convert("L").save(tmp_path / "train" / "ann" / "dog" / "01.png")
+    recwarn.clear()
+    dataset = load("by_user_images", path=str(tmp_path))
+    assert len(dataset.clients[0]) == 6
+    with pytest.raises(DataError, match=r"01\.png cannot be read as a picture \(DecompressionBombWarning"):
+        dataset.clients[1]
+    assert not recwarn.list
 
 
 def test_whatever_a_decoder_raises_is_an_error_of_its_client(

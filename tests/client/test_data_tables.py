@@ -1,6 +1,8 @@
 """Tables of one's own: the same rows as CSV, parquet and a Hugging Face data set give the same clients, or the same sentence."""
 
 import json
+import warnings
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,34 @@ def test_users_may_be_whole_numbers_and_then_count_in_their_order(tmp_path: Path
     table = rows() | {"small": pyarrow.array(range(12), pyarrow.uint8()), "yes": [True, False] * 6}
     dataset = opened(tmp_path, "parquet", table, features=["small", "yes", "height"])
     assert dataset.clients[1].x.tolist() == [[1, 0, 0.25], [4, 1, 1.0], [7, 0, 1.75]]
+
+
+def test_texts_and_bytes_may_be_views_and_bytes_of_a_fixed_size_are_read_as_what_they_hold(
+    tmp_path: Path,
+) -> None:
+    pictures = [small_files.encoded(np.full((2, 3), n, np.uint8)) for n in range(12)]
+    width = max(map(len, pictures))
+    table = rows() | {
+        "user": pyarrow.array(rows()["user"], pyarrow.string_view()),
+        "seen": pyarrow.array([one.ljust(width, b"\0") for one in pictures], pyarrow.binary(width)),
+        "view": pyarrow.array(pictures, pyarrow.binary_view()),
+    }
+    for name in ("seen", "view"):
+        dataset = opened(tmp_path, "parquet", table, image=name)
+        np.testing.assert_allclose(dataset.clients[1].x[:, 0, 0] * 255, [1, 4, 7], rtol=1e-6)
+
+
+def test_numbers_beyond_float32_fail_their_user_alone_and_no_warning_is_printed(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    warnings.simplefilter("always")
+    for height in (
+        [1e300 if n == 4 else n for n in range(12)],
+        [[1e300 if n == 4 else n] for n in range(12)],
+    ):
+        dataset = opened(tmp_path, "parquet", rows() | {"height": height}, features=["height"])
+        assert_fails_alone(dataset, 1, "not finite")
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -173,6 +203,9 @@ KINDS: dict[str, Any] = {
     "dictionary": lambda row: pyarrow.DictionaryArray.from_arrays(
         pyarrow.array([int(n == row) for n in range(COUNT)], pyarrow.int32()), spoilt(TEXTS[:2], 1)
     ),
+    "view": lambda row: (
+        spoilt(TEXTS, row).view(pyarrow.binary()).cast(pyarrow.binary_view()).view(pyarrow.string_view())
+    ),
     "label": lambda row: spoilt([("no", "yes", "unsure")[n] for n in small_files.table()["label"]], row),
     "picture": lambda row: pyarrow.StructArray.from_arrays([PICTURES, spoilt(PATHS, row)], ["bytes", "path"]),
 }
@@ -253,6 +286,11 @@ def test_a_table_that_cannot_be_used_says_what_would_be_right(
         ({"user": spoilt(["ann"] * 12, 1)}, "'user' of .* names no user in 1 of 12 rows"),
         ({"label": spoilt(["ann"] * 12, 10)}, "'label' of .* is empty, or not UTF-8, in row 11, a test row"),
         ({"place": [[["a"]]] * 12}, "'place' of .* is list.*, no number"),
+        ({"place": [Decimal(1)] * 12}, r"'place' of .* is decimal128\(1, 0\), no number"),
+        (
+            {"place": pyarrow.array([[1]] * 12, pyarrow.list_view(pyarrow.int64()))},
+            r"'place' of .* is list_view<",
+        ),
     ],
 )
 def test_columns_of_other_types_are_refused_by_the_schema(

@@ -20,8 +20,7 @@ from client.data.text import (
     PAD,
     Vocabulary,
     most_frequent,
-    read_characters,
-    read_words,
+    read_vocabulary,
     windows,
 )
 from fedmf.errors import DataError, SettingError
@@ -160,9 +159,9 @@ def test_how_much_is_unknown_is_noted_warned_of_and_refused(tmp_path: Path, test
 
 
 def test_a_list_of_counts_is_told_from_a_list_of_words(tmp_path: Path) -> None:
-    counted = read_words(words(tmp_path, "the 30\nto\t20\n<URL> 20\n7 3\nno count here\n"), 4)
+    counted = read_vocabulary(words(tmp_path, "the 30\nto\t20\n<URL> 20\n7 3\nno count here\n"), 4)
     assert counted == (("the", "to", "<URL>", "7"), True)
-    plain = read_words(words(tmp_path, "the\nto\n7\n"), 10)
+    plain = read_vocabulary(words(tmp_path, "the\nto\n7\n"), 10)
     assert plain == (("the", "to", "7"), False)
 
 
@@ -184,12 +183,12 @@ def test_a_list_of_counts_is_told_from_a_list_of_words(tmp_path: Path) -> None:
 )
 def test_what_is_no_vocabulary_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
-        read_words(words(tmp_path, text), 100)
+        read_vocabulary(words(tmp_path, text), 100)
     with pytest.raises(
         DataError,
         match=r"Line 2 of .* holds more than one character; level=characters needs one on each line",
     ):
-        read_characters(words(tmp_path, "a\nbc\n"))
+        read_vocabulary(words(tmp_path, "a\nbc\n"), level="characters")
     with pytest.raises(SettingError, match="words, characters"):
         load("by_user_text", path=write(tmp_path / "texts.jsonl", *LINES), level="letters")
 

@@ -8,7 +8,7 @@ import pytest
 
 from client.data import ArrayClients, Examples, Public, clients as arrays, load
 from client.data.benchmarks import Sentences
-from client.data.identity import Fingerprint, LazyClients, digest_clients, refuse_changing_clients
+from client.data.clients import Fingerprint, LazyClients, digest_clients, refuse_changing_clients
 from fedmf.errors import DataError
 from fedmf.randomness import SecretKey
 from published import write_hdf5

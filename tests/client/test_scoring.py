@@ -14,9 +14,8 @@ from torch import nn
 import users_own
 from client import Metric
 from client.data import IGNORED_TARGET, Examples
-from client.losses import counted, find_loss
 from client.metrics import check_metrics, check_optimized, find_metrics
-from client.scoring import refuse_failures, score
+from client.scoring import check_scored, counted, find_loss, score
 from fedmf.errors import SettingError
 
 OUTPUTS = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
@@ -199,7 +198,7 @@ def test_what_does_not_state_that_it_gives_a_float_is_an_error_and_not_called(ow
         find_metrics(["own:nothing"], classes=CLASSES)
     with pytest.raises(SettingError, match="top5, which is 1 for any model of 5 classes"):
         find_metrics(["top5"], classes=5)
-    assert [metric.name for metric in find_metrics(["accuracy", "top5", "loss"], classes=6)] == ["top5"]
+    assert [*find_metrics(["accuracy", "top5", "loss"], classes=6)] == ["top5"]
 
 
 def test_what_is_optimized_must_be_recorded():
@@ -242,9 +241,8 @@ def test_a_metric_that_fails_loses_nothing_but_itself(own, value, says):
     assert [got.metrics[f"good{i}"] for i in range(len(good))] == [0.5] * len(good)
     assert math.isnan(got.metrics["bad"])
     assert set(got.failures) == {"bad"}
-    metrics = find_metrics(entries, classes=CLASSES)
-    with pytest.raises(SettingError, match=f"metrics holds own:bad, which cannot score it: .*{says}"):
-        refuse_failures(got, metrics, "it")
+    with pytest.raises(SettingError, match=f"metrics holds bad, which cannot score it: .*{says}"):
+        check_scored(got, "it")
 
 
 def test_a_custom_class_is_given_batches_anew_in_every_evaluation_and_left_alone_once_it_fails(own):

@@ -7,8 +7,8 @@ from torch import nn
 
 from client.app import Resident, Sent
 from client.data import Examples
-from client.losses import find_loss
 from client.parameters import flat_parameters, layout_of
+from client.scoring import find_loss
 from client.settings import TrainingSettings
 from client.training import Trainer
 from fedmf.errors import SettingError

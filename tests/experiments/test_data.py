@@ -16,8 +16,7 @@ import big_data
 import small_files
 import users_own
 from client.data import Dataset, conversion, load
-from client.data.clients import CheckedClients, readable
-from client.data.identity import digest_clients
+from client.data.clients import CheckedClients, digest_clients, readable
 from experiments.data import import_data, main
 from experiments.deployment.node import node_settings
 from experiments.run_files.reader import read_config
@@ -193,6 +192,22 @@ def test_the_command_writes_the_folder_says_how_it_is_used_and_writes_nothing_ov
     assert len(load("by_user_npz", path=str(tmp_path / "out")).clients) == 3
     assert main(given) == 2
     assert "exists already; name a new folder" in capsys.readouterr().err
+    inside = small_files.leaf(tmp_path / "leaf", "femnist") / "out"
+    assert main(["import", str(inside.parent), str(inside)]) == 2
+    assert "out is inside /" in capsys.readouterr().err
+    assert not inside.exists()
+    assert main(["import"]) == 2
+
+
+@pytest.mark.parametrize("given", ["--help", "-h", "import --help", "import a b -h"])
+def test_the_help_names_the_command_as_it_was_called(
+    given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedmf data", *given.split()])
+    assert main(given.split()) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Prepare data files: `fedmf data import SOURCE OUT`.")
+    assert "python -m" not in out
 
 
 def imported(source: object, out: Path) -> Path:
@@ -260,7 +275,7 @@ def test_files_too_big_to_be_converted_at_every_start_say_the_command(
     given = small_files.settings("femnist_sqlite", tmp_path)
     whole = load(**given)
     monkeypatch.setattr(conversion, "SMALL", 0)
-    said = r"emnist_all\.sqlite holds 0 MB, .*`python -m experiments\.data import /.*sqlite FOLDER`"
+    said = r"emnist_all\.sqlite holds 0 MB, .*`fedmf data import /.*sqlite FOLDER`"
     with pytest.raises(DataError, match=said):
         load(**given)
     assert_same(load("femnist", path=str(imported(given["path"], tmp_path / "out"))), whole)

@@ -7,7 +7,7 @@ import pytest
 
 import runs
 from client.data import DATASETS
-from client.data.text import read_characters, read_words
+from client.data.text import read_vocabulary
 from client.models import MODELS
 from experiments.cli import command
 from experiments.datasets import DatasetsSettings, datasets
@@ -242,11 +242,11 @@ def make(tmp_path, monkeypatch):
 def test_the_file_has_the_most_frequent_words_or_characters_of_a_text(make, tmp_path, capsys):
     (tmp_path / "words").write_text("The cat saw the dog.\nThe dog saw a cat\n")
     make("text=words", "file=four", "size=4")
-    assert read_words(tmp_path / "four", 10_000)[0] == ("the", "cat", "dog", "saw")
+    assert read_vocabulary(tmp_path / "four", 10_000)[0] == ("the", "cat", "dog", "saw")
     (tmp_path / "letters").write_text("\u043e\u043d \u043e\n\u043e\r\n", encoding="utf-8")
     capsys.readouterr()
     make("text=letters", "file=three", "level=characters")
-    assert read_characters(tmp_path / "three").tokens == ("\u043e", " ", "\u043d", "\n")
+    assert read_vocabulary(tmp_path / "three", level="characters")[0] == ("\u043e", " ", "\u043d")
     assert capsys.readouterr().out == "3 characters of letters written to three\n"
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from client.data import load
-from client.losses import cross_entropy as loss
 from client.models import build
 from client.parameters import flat_parameters
+from client.scoring import cross_entropy as loss
 from experiments.cli.command import guard
 from experiments.settings.experiment import build as build_experiment
 from fedmf.randomness import PublicSeed

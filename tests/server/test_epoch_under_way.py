@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from client.data.identity import Fingerprint
+from client.data.clients import Fingerprint
 from experiments.deployment.apps import count_answer
 from fedmf.errors import RunDirectoryError, RunStoppedError
 from fedmf.randomness import SecretKey

@@ -11,8 +11,8 @@ import torch
 
 import runs
 import users_own
-from client.losses import cross_entropy
 from client.rehearsal import rehearse
+from client.scoring import cross_entropy
 from client.training import Trainer
 from experiments import run
 from experiments.cli.command import guard
