@@ -7,6 +7,11 @@ epoch are known, from `rounds_per_epoch` or from `clients` and `cohort_size`:
 
     python -m experiments.plan clients=3400 dimension=1000000 cohort_size=100 epsilon=2
 
+Without a cohort it is an adviser: a table of cohorts, keep probabilities and epochs, as many as are not given, with the noise over
+the signal, the bytes that clients send and the rounds of each, and the setting that it recommends, with the reason:
+
+    python -m experiments.plan clients=50000 dimension=2000000 epsilon=4 delta=1e-6
+
 From a run's own settings, those of simulate, all of which are in a group (`privacy.epsilon`) or choose one (`model=mlp`):
 
     python -m experiments.plan model=mlp privacy.epsilon=2
@@ -18,12 +23,14 @@ document's `warnings`.
 """
 
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache, partial
+from itertools import product
 from typing import Any, NoReturn
 
 from experiments.cli import command, output
-from experiments.pages.wording import bound, holds_for, text_of, words_of
+from experiments.pages.wording import bound, holds_for, number, text_of, words_of
 from experiments.settings.groups import (
     MechanismSettings,
     factorize,
@@ -43,8 +50,8 @@ from fedmf.accounting import (
 )
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.errors import ParticipationError, SettingError
-from fedmf.mechanisms import design_run, prefix_sum
-from fedmf.outlook import about_cost, misgivings, noise_of_run
+from fedmf.mechanisms import RunFactorization, design_run, prefix_sum
+from fedmf.outlook import MOST_NOISE, MOST_NOISE_OF_LARGE, about_cost, about_noise, misgivings, noise_of_run
 from fedmf.participation import Participation, rounds_that_fit
 from fedmf.plan import Compression, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed
@@ -60,6 +67,16 @@ UNKNOWN = (
     "floating_point", "uplink_bytes_per_client", "mean_noise_std", "rms_error", "last_error", "independent_rms_error",
     "lowest_rms_error", "model_noise_std", "noise_over_signal",
 )  # fmt: skip
+# What a table tries where it is not given: rounds of an epoch, epochs, keep probabilities.
+TRIED_ROUNDS, TRIED_EPOCHS, TRIED_KEEP = (10, 30, 100), (1, 3, 10), (0.01, 0.1, 1.0)
+SMALLEST_COHORT = 10  # in a table
+ENOUGH_ROUNDS = 100  # of a run that is recommended, where there is one
+NEAR = 1.25  # times the least noise over signal of the table is as good, for a recommendation
+NOISE_OVER_SIGNAL = (
+    "Noise over signal: the standard deviation of the noise in the last model along any one direction, over the length that all "
+    f"clipped updates would have if they agreed. Small runs above {MOST_NOISE} ended near chance, of large models above "
+    f"{MOST_NOISE_OF_LARGE}; all below 0.01 learnt (docs/privacy.md)."
+)
 
 
 @dataclass(frozen=True)
@@ -74,13 +91,22 @@ class PlanSettings:
         None, "N, clients with training examples; null: whether the cohorts fit is not checked", at_least=1
     )
     dimension: int | None = setting(None, "d, model parameters before padding; null: not known", at_least=1)
-    cohort_size: int | None = setting(None, "n, clients of a round; null: not known", at_least=1)
+    cohort_size: int | None = setting(
+        None,
+        "n, clients of a round; null: a table of several, where clients, dimension and epsilon are given",
+        at_least=1,
+    )
     rounds_per_epoch: int | None = setting(
         None, "rounds of an epoch; null: as many disjoint cohorts as there are", at_least=1
     )
-    epochs: int = setting(1, "times that every client takes part; the noise restarts in each", at_least=1)
-    keep_probability: float = setting(
-        1.0, "gamma, the share of the coordinates that a client sends, in (0, 1]"
+    epochs: int | None = setting(
+        None,
+        "times that every client takes part; the noise restarts in each; null: 1, in a table several",
+        at_least=1,
+    )
+    keep_probability: float | None = setting(
+        None,
+        "gamma, the share of the coordinates that a client sends, in (0, 1]; null: 1, in a table several",
     )
     rotation: str = setting(
         "hadamard", "what an update is rotated by before its coordinates are clipped", ROTATIONS
@@ -104,60 +130,181 @@ class PlanSettings:
     )
     output: Output = setting("text", PRINTED)
 
+    @property
+    def one_epochs(self) -> int:
+        """The epochs of a plan that is no table."""
+        return 1 if self.epochs is None else self.epochs
+
+    @property
+    def one_keep(self) -> float:
+        """The keep probability of a plan that is no table."""
+        return 1.0 if self.keep_probability is None else self.keep_probability
+
+
+@lru_cache(maxsize=16)
+def _designed(name: str, rounds: int, epochs: int, momentum: float) -> RunFactorization:
+    """Return the factorization of a run; settings of one table share it."""
+    return factorize(name, "run", rounds, epochs, beta=momentum, schedule="constant")
+
 
 def from_figures(settings: PlanSettings) -> dict[str, Any]:
     """Return the plan that `settings` describe. No data set is read.
 
-    Where dimension, cohort and rounds are not known it has the cost alone, without the error in the model.
+    Where clients, dimension and epsilon are known and the cohort is not, it is that of the setting that `table_of` recommends,
+    with the table. Where dimension, cohort and rounds are not known it has the cost alone, without the error in the model.
     """
+    whole = (settings.clients, settings.dimension, settings.epsilon)
+    if None not in whole and settings.cohort_size is settings.rounds_per_epoch is None:
+        return table_of(settings)
+    rounds, problems = settings.rounds_per_epoch, []
+    if settings.clients and settings.cohort_size:
+        try:
+            rounds = rounds_that_fit(settings.clients, settings.cohort_size, rounds)
+        except ParticipationError as error:
+            problems = [str(error)]
+    if settings.dimension and settings.cohort_size and rounds and not problems:
+        if (plan := whole_plan(settings, rounds)) is not None:
+            return of_plan(plan, UNIT, misgivings(plan), orders=settings.orders or ())
+        messages.info(
+            f"the error in the model is not computed: {rounds * settings.one_epochs} rounds are too many for "
+            f"{settings.mechanism.name} in a plan"
+        )
+    return of_cost(settings, rounds, problems)
+
+
+def table_of(settings: PlanSettings) -> dict[str, Any]:
+    """Return the plan of the setting that is recommended, with the `table` of all that were tried and the `reason`.
+
+    Tried are cohorts of which about `TRIED_ROUNDS` fit in an epoch, and `TRIED_EPOCHS` and `TRIED_KEEP` where these are not
+    given. Settings that no plan can have are left out.
+    """
+    assert settings.clients is not None
+    cohorts = dict.fromkeys(_round_sizes(settings.clients))
+    epochs = TRIED_EPOCHS if settings.epochs is None else (settings.epochs,)
+    keeps = TRIED_KEEP if settings.keep_probability is None else (settings.keep_probability,)
+    problem = SettingError(
+        f"cohort_size is null, and the runs of a table would have more than {MOST_ROUNDS} rounds; give cohort_size."
+    )
+    plans = list[Plan]()
+    for number_of_epochs, cohort, keep in product(epochs, cohorts, keeps):
+        tried = replace(settings, epochs=number_of_epochs, cohort_size=cohort, keep_probability=keep)
+        try:
+            plan = whole_plan(tried, settings.clients // cohort)
+        except SettingError as error:
+            problem = error
+        else:
+            plans += [] if plan is None else [plan]
+    if not plans:
+        raise problem
+    chosen, why = recommended(plans)
+    rows = [_row(plan) | {"recommended": plan is chosen} for plan in plans]
+    document = of_plan(chosen, UNIT, misgivings(chosen), orders=settings.orders or ())
+    return document | {"table": rows, "reason": why}
+
+
+def _round_sizes(clients: int) -> Iterator[int]:
+    """Yield cohorts of one significant digit of which about `TRIED_ROUNDS` are in an epoch, the largest first.
+
+    >>> list(_round_sizes(50_000)), list(_round_sizes(8))
+    ([5000, 2000, 500], [8, 8, 8])
+    """
+    for rounds in TRIED_ROUNDS:
+        yield min(clients, max(SMALLEST_COHORT, int(float(f"{clients / rounds:.0e}"))))
+
+
+def recommended(plans: Sequence[Plan]) -> tuple[Plan, str]:
+    """Return the plan of `plans` that costs a client the fewest bytes, of those with little noise and enough rounds, and why.
+
+    Little is at most `NEAR` times the least noise over signal of all; enough are `ENOUGH_ROUNDS` rounds, if any has them.
+    """
+    least = min(map(noise_of_run, plans))
+    quiet = [plan for plan in plans if noise_of_run(plan) <= NEAR * least]
+    long = [plan for plan in quiet if plan.participation.rounds >= ENOUGH_ROUNDS]
+    chosen = min(long or quiet, key=lambda plan: (_bytes_in_all(plan), noise_of_run(plan)))
+    rounds = f"with at least {ENOUGH_ROUNDS} rounds" if long else f"(none has {ENOUGH_ROUNDS} rounds)"
+    why = (
+        f"of the settings {rounds} whose noise over signal is at most {NEAR} times the least of the table, {number(least)}, a client "
+        f"sends the fewest bytes in all, {text_of('bytes', _bytes_in_all(chosen))}"
+    )
+    if about_noise(chosen) is not None:
+        why += "; but with so much noise runs ended near chance"
+    return chosen, why
+
+
+def _row(plan: Plan) -> dict[str, Any]:
+    """Return a plan as a row of the table; the bytes are of values, without envelopes."""
+    return {
+        **_sizes(plan),
+        "epochs": plan.participation.epochs,
+        "noise_multiplier": plan.noise_multiplier,
+        "noise_over_signal": noise_of_run(plan),
+        "uplink_bytes_per_client": plan.value_bytes,
+        "uplink_bytes_per_client_in_all": _bytes_in_all(plan),
+        "uplink_bytes_of_all_clients": _bytes_in_all(plan)
+        * plan.participation.cohort_size
+        * plan.participation.rounds_per_epoch,
+    }
+
+
+def _bytes_in_all(plan: Plan) -> float:
+    """Return the bytes of values that a client sends in the run, once an epoch."""
+    return plan.value_bytes * plan.participation.epochs
+
+
+def _sizes(plan: Plan) -> dict[str, Any]:
+    """Return N, n, T, all rounds, d and gamma."""
+    who = plan.participation
+    return {
+        "clients": who.clients,
+        "cohort_size": who.cohort_size,
+        "rounds_per_epoch": who.rounds_per_epoch,
+        "rounds": who.rounds,
+        "parameters": plan.dimension,
+        "keep_probability": plan.compression.keep_probability,
+    }
+
+
+def privacy_of(settings: PlanSettings) -> PrivacyTarget:
+    """Return what the accountant is asked."""
     with keyed("plan", ()):  # whose keys have no group: null in the place of None alone
-        privacy = PrivacyTarget(
+        return PrivacyTarget(
             settings.delta,
             settings.noise_multiplier,
             settings.epsilon,
             settings.adjacency,
             settings.accountant,
         )
-    keep, orders = settings.keep_probability, settings.orders or ()
+
+
+def whole_plan(settings: PlanSettings, rounds: int) -> Plan | None:
+    """Return the plan of a run of `rounds` rounds an epoch, None where these are too many to design here."""
+    privacy, name = privacy_of(settings), settings.mechanism.name
+    dimension, cohort_size, epochs = settings.dimension or 0, settings.cohort_size or 0, settings.one_epochs
+    if rounds * epochs > MOST_ROUNDS or not find_family(name).suits(prefix_sum(rounds)):
+        return None
+    compression = Compression(settings.one_keep, settings.rotation)
+    return make_plan(
+        dimension=dimension,
+        participation=Participation(settings.clients or cohort_size * rounds, cohort_size, rounds, epochs),
+        compression=compression,
+        bounds=make_bounds(
+            l2_norm=1.0,
+            linf_norm=settings.linf_over_l2,
+            dimension=dimension,
+            cohort_size=cohort_size,
+            compression=compression,
+        ),
+        privacy=privacy,
+        factorization=_designed(name, rounds, epochs, settings.momentum),
+        seed=PublicSeed(0),
+    )
+
+
+def of_cost(settings: PlanSettings, rounds: int | None, problems: Sequence[str]) -> dict[str, Any]:
+    """Return the plan of which the cost is known alone; `problems` are why cohorts do not fit."""
+    privacy = privacy_of(settings)
     clients, cohort_size, dimension = settings.clients, settings.cohort_size, settings.dimension
-    rounds, problems = settings.rounds_per_epoch, []
-    if clients and cohort_size:
-        try:
-            rounds = rounds_that_fit(clients, cohort_size, rounds)
-        except ParticipationError as error:
-            problems = [str(error)]
-    if dimension and cohort_size and rounds and not problems:
-        name, total = settings.mechanism.name, rounds * settings.epochs
-        if total <= MOST_ROUNDS and find_family(name).suits(prefix_sum(rounds)):
-            compression = Compression(keep, settings.rotation)
-            plan = make_plan(
-                dimension=dimension,
-                participation=Participation(
-                    clients or cohort_size * rounds, cohort_size, rounds, settings.epochs
-                ),
-                compression=compression,
-                bounds=make_bounds(
-                    l2_norm=1.0,
-                    linf_norm=settings.linf_over_l2,
-                    dimension=dimension,
-                    cohort_size=cohort_size,
-                    compression=compression,
-                ),
-                privacy=privacy,
-                factorization=factorize(
-                    name,
-                    "run",
-                    rounds,
-                    settings.epochs,
-                    beta=settings.momentum,
-                    schedule="constant",
-                ),
-                seed=PublicSeed(0),
-            )
-            return of_plan(plan, UNIT, misgivings(plan), orders=orders)
-        messages.info(
-            f"the error in the model is not computed: {total} rounds are too many for {name} in a plan"
-        )
+    keep, epochs = settings.one_keep, settings.one_epochs
     noise, ratio = settings.noise_multiplier, 1.0
     if keep < 1 or settings.linf_over_l2:  # without a mask it does not count
         ratio = resolve_linf_ratio(settings.linf_over_l2, dimension, cohort_size, rotation=settings.rotation)
@@ -167,12 +314,20 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
             delta=privacy.delta,
             keep_probability=keep,
             linf_over_l2=ratio,
-            epochs=settings.epochs,
+            epochs=epochs,
             adjacency=privacy.adjacency,
             accountant=privacy.accountant,
         )
     event = EpochEvent(noise, keep, ratio)
-    document = _cost(privacy, event, settings.epochs, UNIT, orders=orders)
+    sizes = {
+        "clients": clients,
+        "cohort_size": cohort_size,
+        "rounds_per_epoch": rounds,
+        "rounds": rounds and rounds * epochs,
+        "parameters": dimension,
+        "keep_probability": keep,
+    }
+    document = sizes | _cost(privacy, event, epochs, UNIT, orders=settings.orders or ())
     warnings = about_cost(
         event,
         epsilon=document["epsilon"],
@@ -221,6 +376,8 @@ def of_plan(
     """
     event, run, epochs = plan.epoch_event, plan.factorization, plan.affordable_epochs
     return {
+        **_sizes(plan),
+        "rounds": epochs * run.rounds,
         **_cost(plan.privacy, event, epochs, unit, uncovered, orders, plan.precision),
         "warnings": list(warnings),
         "counted_over_l2": plan.counted_over_l2,
@@ -320,23 +477,65 @@ def _refuse_both(figures: Sequence[str], settings: Sequence[str]) -> NoReturn:
 
 
 def print_text(document: dict[str, Any]) -> None:
-    """Print the plan: epsilon with all that it holds for, and every figure."""
+    """Print the plan: epsilon with all that it holds for, and every figure; of a table its rows in place of the figures."""
     how = TIGHT if document["accountant"] == "tight" else f"{document['accountant']} accountant"
+    uncovered = "; ".join(sentence.removesuffix(".") for sentence in document["not_covered"])
     claim = (
         f"epsilon = {bound(document['epsilon'])} "
         f"{holds_for(document['delta'], document['unit_of_privacy'], document['adjacency'])} "
         f"({'exact' if document['epsilon_exact'] else how}); epochs (one participation each): {document['epochs']}. "
-        f"Not covered: {'; '.join(document['not_covered'])}."
+        f"Not covered: {uncovered}."
     )
-    output.console().print(
-        claim if document["noise_multiplier"] else "NOT private: noise_multiplier is 0, epsilon is infinite."
-    )
+    if not document["noise_multiplier"]:
+        claim = "NOT private: noise_multiplier is 0, epsilon is infinite."
+    show, lines = partial(output.console().print, markup=False), []
+    if document["noise_over_signal"]:
+        lines.append(NOISE_OVER_SIGNAL)
+    if "table" in document:
+        _print_table(document)
+        chosen = " ".join(f"{key}={document[key]:g}" for key in ("cohort_size", "keep_probability", "epochs"))
+        show(
+            *lines,
+            f"* recommended, {chosen}: {document['reason']}. Give these three too for all figures of that setting.",
+            f"With it {claim}",
+            sep="\n",
+        )
+        return
+    show(claim)
     rows = [
         (words_of(key), text_of(key, value))
         for key, value in flattened(document)
         if value is not None and not isinstance(value, list)
     ]
     output.print_table("Plan", {}, rows)
+    show(*lines, sep="\n", end="\n" if lines else "")
+
+
+COLUMNS = {
+    "": "recommended",
+    "cohort n": "cohort_size",
+    "keep gamma": "keep_probability",
+    "epochs E": "epochs",
+    "rounds": "rounds",
+    "noise over signal": "noise_over_signal",
+    "a client sends a round": "uplink_bytes_per_client",
+    "in all": "uplink_bytes_per_client_in_all",
+    "all clients send": "uplink_bytes_of_all_clients",
+}
+"""The columns of a table, with the keys of its rows."""
+
+
+def _print_table(document: dict[str, Any]) -> None:
+    """Print the table of a plan, the row that is recommended marked with a star."""
+    title = (
+        f"{document['clients']:,} clients, {document['parameters']:,} parameters, epsilon {bound(document['epsilon'])} at delta "
+        f"{bound(document['delta'])}"
+    )
+    rows = [
+        ["*" if row["recommended"] else "", *(text_of(key, row[key]) for key in [*COLUMNS.values()][1:])]
+        for row in document["table"]
+    ]
+    output.print_table(title, dict.fromkeys(COLUMNS, output.NUMBER), rows)
 
 
 if __name__ == "__main__":

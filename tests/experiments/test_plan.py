@@ -1,5 +1,6 @@
 """The commands that train nothing: `plan`, `mechanisms`, `datasets`, `vocabulary`; their JSON, text and errors."""
 
+import itertools
 import json
 
 import numpy as np
@@ -151,6 +152,50 @@ def test_the_plan_is_that_of_the_run(more, planned, capsys, tmp_path):
     assert all(said.count(f"warning: {sentence}\n") == 1 for sentence in found["warnings"])
     assert (summary["epochs"] < 3) == ("max_epsilon" in more or "population.epochs=1" in more)
     assert summary["epsilon"] < 5 or "max_epsilon" not in more
+
+
+def test_without_a_cohort_a_table_has_the_plan_of_each_setting_and_recommends_one(planned, shown):
+    figures = "clients=200 dimension=5000 epsilon=4 delta=1e-4"
+    found = planned(figures)
+    rows = found["table"]
+    assert {(row["cohort_size"], row["keep_probability"], row["epochs"]) for row in rows} == {
+        *itertools.product((20, 10), (0.01, 0.1, 1), (1, 3, 10))
+    }
+    for row in rows:
+        alone = planned(
+            figures, *(f"{key}={row[key]}" for key in ("cohort_size", "keep_probability", "epochs"))
+        )
+        sent = alone["uplink_bytes_per_client"] * row["epochs"]
+        assert row.pop("uplink_bytes_per_client_in_all") == sent
+        of_all = row.pop("uplink_bytes_of_all_clients")
+        assert of_all == sent * row["cohort_size"] * row["rounds_per_epoch"]
+        if row.pop("recommended"):
+            assert {key: found[key] for key in alone} == alone
+        assert {key: alone[key] for key in row} == row
+    out = shown(figures)[1]
+    least, chosen = min(row["noise_over_signal"] for row in rows), found["noise_over_signal"]
+    assert found["rounds"] >= 100
+    assert chosen <= 1.25 * least
+    assert out.count("│ * │") == out.count("* recommended, cohort_size=") == 1
+    assert [row["epochs"] for row in planned(figures, "epochs=2 keep_probability=0.5")["table"]] == [2] * 2
+    hopeless = planned("clients=30 dimension=50 epsilon=0.1 epochs=1 keep_probability=1")
+    assert "(none has 100 rounds)" in hopeless["reason"]
+    assert hopeless["reason"].endswith("; but with so much noise runs ended near chance")
+    for more, why in (
+        ("epochs=9000", "give cohort_size"),
+        ("keep_probability=0", "keep_probability is 0.0; it must"),
+    ):
+        assert why in shown(figures, more)[2]
+
+
+def test_the_text_of_a_plan_repeats_its_sizes_and_ends_each_sentence_once(shown, tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(60) % 2, user=np.arange(60) // 10)
+    out = shown(f"dataset=by_user_npz dataset.path={tmp_path}/data.npz population.cohort_size=3")[1]
+    assert "only their training examples are covered.\n" in out
+    for words in ("clients N with training examples", "clients in a cohort n", "rounds in an epoch T", "rounds of the run",
+                  "model parameters d", "keep probability gamma", "noise over signal in the last model", "clip norms"):  # fmt: skip
+        assert words in out
 
 
 def test_a_run_that_cannot_be_is_planned_no_further_than_its_data(shown):
