@@ -105,7 +105,7 @@ def positions(
 ) -> tuple[int, int]:
     """Write the coordinates that `words` keep into `kept`; return the last one looked at, and how many were kept.
 
-    The coordinates after `position` and below `dimension`. What `masks._positions_in_numpy` does.
+    The coordinates after `position` and below `dimension`. What `masks._positions` does in numpy.
     """
     longest, count = len(table), np.uint64(0)  # without a sign: no place is counted from the end
     for word in words:

@@ -217,11 +217,6 @@ class Plan:
             self.rotation.padded, self.compression.keep_probability, self.compression.value_type
         )
 
-    @property
-    def compression_ratio(self) -> float:
-        """4 d bytes of an uncompressed float32 update over the value bytes that are sent."""
-        return 4 * self.dimension / self.value_bytes
-
     def spent(self, epochs: int | None = None) -> PrivacySpent:
         """Return what `epochs` started epochs cost (all planned ones if None)."""
         number = self.participation.epochs if epochs is None else epochs
@@ -281,11 +276,10 @@ class Plan:
         A run without noise costs no more by being longer. Raises `PrivacyBudgetExhausted` with the new epsilon
         otherwise, also for a run of a given noise multiplier without a limit.
         """
-        if self.noise_multiplier == 0:
-            return self._check_more(ledger, epochs, "epsilon", math.inf)
-        if self.privacy.max_epsilon is None:
-            return self._check_more(ledger, epochs, "epsilon", self.privacy.epsilon)
-        return self._check_more(ledger, epochs, "max_epsilon", self.privacy.max_epsilon)
+        asked = self.privacy
+        limit = asked.epsilon if asked.max_epsilon is None else asked.max_epsilon
+        name = "epsilon" if asked.max_epsilon is None else "max_epsilon"
+        return self._check_more(ledger, epochs, name, math.inf if self.noise_multiplier == 0 else limit)
 
     def _check_more(self, ledger: Ledger, epochs: int, name: str, limit: float | None) -> PrivacySpent:
         """Return what the epochs in `ledger` and `epochs` more cost together, if `limit`, which is that of `name`, allows it."""

@@ -20,7 +20,7 @@ _MODEL, _SCALE = "the model", "the scale"  # next to the names in a state, which
 
 
 class Checked(Optimizer):
-    """The optimizer that `make` returns, called `name` in messages. It cannot change what a state holds, nor keep a part of it.
+    """The optimizer that `make` returns, called `name` in messages. It is given copies, and what it returns is copied.
 
     Raises `SettingError` for a momentum or schedule that no noise can be fitted to. Each function raises
     `RunStoppedError` for an error of its own, and for a result that is no state: nothing is released then.
@@ -36,7 +36,7 @@ class Checked(Optimizer):
     def init(self, parameters: Vector) -> Slots:
         """Return its first state, checked: numbers by name, each (d,) or a scalar."""
         with self._theirs("init"):
-            state = _copied(self.own.init(_locked(parameters)))
+            state = _copied(self.own.init(parameters.copy()))
         for name, array in state.items():
             is_word = isinstance(name, str) and name.isidentifier()
             if not is_word or array.dtype.kind not in "biuf" or array.shape not in ((), parameters.shape):
@@ -51,9 +51,7 @@ class Checked(Optimizer):
     ) -> tuple[Vector, Slots]:
         """Return its step, checked: model and state keep names, shapes and types."""
         with self._theirs("update"):
-            model, after = self.own.update(
-                _locked(release), _locked_state(state), _locked(parameters), progress
-            )
+            model, after = self.own.update(release.copy(), _copied(state), parameters.copy(), progress)
             moved, kept = np.array(model), _copied(after)
         given, found = form({_MODEL: parameters, **state}), form({_MODEL: moved, **kept})
         if found != given:
@@ -66,7 +64,7 @@ class Checked(Optimizer):
         """Return its scale, checked: (d,) float32 in [1e-6, 1e6]."""
         assert self.own.scale is not None
         with self._theirs("scale"):
-            scale = np.array(self.own.scale(_locked_state(state)))
+            scale = np.array(self.own.scale(_copied(state)))
             least, largest = scale.min(), scale.max()  # nan where any is
         shapes = {array.shape for array in state.values() if array.ndim} or {scale.shape}
         is_within = np.float32(1 / LARGEST_SCALE) <= least and largest <= np.float32(LARGEST_SCALE)
@@ -139,17 +137,6 @@ def _take_again(fresh: Checked, walked: list[Slots]) -> None:
                 "draws, and what a step needs of the steps before it, such as their number, in the state that `init` and "
                 "`update` return, where scalar arrays are allowed."
             )
-
-
-def _locked(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array in a form that cannot be written to."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _locked_state(state: Slots) -> Slots:
-    return {name: _locked(array) for name, array in state.items()}
 
 
 def _copied(state: object) -> dict[str, npt.NDArray[Any]]:

@@ -11,7 +11,6 @@ folder, one of another version, of another configuration, a copy of a run, and a
 
 import logging
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,10 +22,11 @@ from fedmf.errors import DataError, PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization
 from fedmf.plan import Plan
+from server.cohort import ROSTER
 from server.copies import SECRETS, Clients, Kept, Origin, allow_or_raise, read_secrets, save_secrets
 from server.files import erase, temporary_path
 from server.optimizer import Optimizer, form
-from server.record import FILE, Record
+from server.record import Record
 from server.state import Release, Secrets, ServerState, apply_release, begin_epoch, secrets_at
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 LOCK = "lock"
 NOISE_MULTIPLIER = "the noise multiplier"  # among what is `calculated`
 _CODE = "the version of fedmf and its libraries that began it"
-_OURS = re.compile(rf"({re.escape(FILE)}(-wal|-shm|-journal)?|{re.escape(SECRETS)}|roster\.json)(\.new)?")
 
 
 @dataclass
@@ -71,9 +70,7 @@ class Checkpoint:
         Files of an earlier process that released nothing are removed.
         """
         self.forget_secrets()
-        for path in self.folder.iterdir():
-            if _OURS.fullmatch(path.name):
-                erase(path)
+        erase(self.folder / ROSTER)
         self.record.create()
         self._origin = Origin.begin(self.folder.parent, self.clients, state.round)
         self._save(state)
@@ -91,14 +88,6 @@ class Checkpoint:
         """Save a base if one is due after `state.round`; at an epoch's end its key is overwritten by the next one."""
         if state.round % self.every == 0 or state.round % plan.participation.rounds_per_epoch == 0:
             self._save(state)
-
-    def has_begun(self) -> bool:
-        """Return whether a first state was saved here."""
-        return self.record.saved() is not None
-
-    def has_released(self) -> bool:
-        """Return whether any round was released here; before that a run may begin again under another key."""
-        return self.record.released() > 0
 
     def refuse_copy(self) -> None:
         """Raise `RunDirectoryError` unless this is the directory that the run began in, with all that it released.
@@ -154,7 +143,7 @@ class Checkpoint:
         Of a run that is over the last extension does not count: it has ended, and is saved, or has not begun. Empty where
         no round was released.
         """
-        if not self.has_released() or not self.has_begun():
+        if not self.record.released() or self.record.saved() is None:
             return []
         about = self.record.about()
         saved, added = about["configuration"], {} if is_over else about["extension"]
@@ -179,7 +168,7 @@ class Checkpoint:
         The ledger's events have that multiplier, and epsilon is computed from them: a later session that added the noise of
         a smaller one would state less than it spent. Where the two differ by more, `restore` raises.
         """
-        if not self.has_begun():
+        if self.record.saved() is None:
             return plan
         began = self.record.about()["calculated"].get(NOISE_MULTIPLIER)
         if began is None or not math.isclose(began, plan.noise_multiplier, rel_tol=APART):
@@ -247,7 +236,7 @@ class Checkpoint:
         self, plan: Plan, optimizer: Optimizer, *, is_over: bool = False, besides: Sequence[str] = ()
     ) -> tuple[ServerState, list[tuple[ServerState, Release]]]:
         """Return the last released state, without secrets, and what led there from the base."""
-        if not self.has_begun():
+        if self.record.saved() is None:
             raise RunDirectoryError(
                 f"{self.folder} holds no checkpoint, without which the run cannot continue. Restore the checkpoint folder."
             )

@@ -20,6 +20,8 @@ from fedmf.participation import draw_cohort
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 
+ROSTER = "roster.json"  # the `Roster` of a deployment's epoch under way
+
 
 @dataclass(frozen=True)
 class ReplyPolicy:

@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -171,11 +171,8 @@ def _pushed(grid: Grid, message: Message) -> str | None:
 
 
 def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
-    pulls = Pulls(grid)
-    try:
+    with closing(Pulls(grid)) as pulls:
         yield from _pulled(grid, pulls, awaited, deadline)
-    finally:
-        pulls.close()
     if awaited and not _is_here(grid):
         log.warning("%s: not answered in time", _called(one.metadata.dst_node_id for one in awaited.values()))
 

@@ -26,7 +26,7 @@ from fedmf.participation import rounds_that_fit
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from server.cohort import Heard, Presence, Roster, UnreadyNodes, node_of
+from server.cohort import ROSTER, Heard, Presence, Roster, UnreadyNodes, node_of
 from server.copies import allow_or_raise
 from server.exchange import exchange, node_report
 from server.files import write_atomically
@@ -35,7 +35,6 @@ from server.known_nodes import Attendance, KnownNodes, connected
 log = logging.getLogger(__name__)
 
 PAUSE = 2.0  # seconds between two polls for connected nodes
-ROSTER = "roster.json"
 
 
 class NodeStatus(StrEnum):
@@ -46,6 +45,7 @@ class NodeStatus(StrEnum):
     OTHER_CODE = "with other code than the run"
     MUTE = "without an answer"
     AWAY = "not connected"
+    STRANGER = "not in the list of nodes"
 
 
 _ADVICE = {
@@ -214,20 +214,16 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
     """
     deadline, listed = time.monotonic() + attendance.timeout, attendance.nodes
     answers: dict[str, Answer] = {}
-    strangers: set[str] = set()
     logged = ""
     while True:
         there = connected(grid)
         nodes = {name: node for name, node in there.items() if listed.admit(name)}
-        for stranger in sorted(there.keys() - nodes.keys() - strangers):
-            log.warning("node %s is connected and not in the list of nodes: it takes no part", stranger)
-        strangers |= there.keys() - nodes.keys()
         answers = {
             name: one for name, one in answers.items() if name in nodes and one.node_id in (None, nodes[name])
         }
         counted = _present(answers)
         unasked = {name: node for name, node in nodes.items() if name not in counted}
-        answers |= _ask(grid, unasked, attendance, key, answers)
+        answers |= _ask(grid, unasked, attendance, key)
         present = _present(answers)
         others = _others(listed, there, answers)
         standing = _standing(attendance, present, others)
@@ -280,7 +276,7 @@ def _others(
     listed: KnownNodes, there: Mapping[str, int], answers: Mapping[str, Answer]
 ) -> dict[NodeStatus, dict[str, str]]:
     """Return the nodes that do not take part by their status: {name: key}, sorted."""
-    status = {name: NodeStatus.MUTE for name in there if listed.admit(name)}
+    status = {name: NodeStatus.MUTE if listed.admit(name) else NodeStatus.STRANGER for name in there}
     status |= {name: one.status for name, one in answers.items()}
     status |= {node.key: NodeStatus.AWAY for node in listed if node.key not in there}
     return {
@@ -302,17 +298,8 @@ def _standing(
     )
 
 
-def _ask(
-    grid: Grid,
-    nodes: Mapping[str, int],
-    attendance: Attendance,
-    key: SecretKey,
-    before: Mapping[str, Answer],
-) -> dict[str, Answer]:
-    """Return what each of `nodes` (key -> node id) answers; one without a proper answer is left out.
-
-    `before` are earlier answers: that a node has other code is logged once.
-    """
+def _ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance, key: SecretKey) -> dict[str, Answer]:
+    """Return what each of `nodes` (key -> node id) answers; one without a proper answer is left out."""
     messages = {
         name: Message(
             RecordDict({wire.HELD: ConfigRecord({wire.DIGEST_KEY: digest_key(key, name)})}),
@@ -326,25 +313,17 @@ def _ask(
     answers = {}
     for reply in replies:
         name, report = asked[reply.metadata.reply_to_message_id], node_report(reply)
-        called = attendance.nodes.called(name)
         if report.has_other_code:
             answers[name] = Answer(NodeStatus.OTHER_CODE)
-            if before.get(name) != answers[name]:
-                log.warning(
-                    "node %s has other code than the run and takes no part until the run's is installed (see its log)",
-                    called,
-                )
-        elif not report.clients:
-            log.warning("node %s did not say how many clients it holds; it is asked again", called)
-        elif not report.is_ready:
+        elif report.clients and not report.is_ready:
             answers[name] = Answer(NodeStatus.UNREADY)
-        else:
+        elif report.clients:
             clients = min(report.clients, attendance.most_clients(name))
             if clients < report.clients:
                 log.warning(
                     "node %s declares %d clients; %d of them take part (most_clients in the list of nodes, or "
                     "max_clients_per_node)",
-                    *(called, report.clients, clients),
+                    *(attendance.nodes.called(name), report.clients, clients),
                 )
             answers[name] = Answer(NodeStatus.PRESENT, nodes[name], clients, report.digest)
     return answers

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedmf.checks import check_below_one, check_non_negative, check_positive
+from fedmf.checks import check_below_one, check_non_negative, check_positive, number_check
 from fedmf.errors import SettingError
 from fedmf.mechanisms.schedules import share
 from fedmf.mechanisms.streams.protocol import blocks
@@ -136,11 +136,10 @@ class Sgd(_Descent):
         return moved, {"velocity": velocity}
 
 
-def _check_tau(name: str, tau: float) -> None:
-    if not LEAST_TAU <= tau <= LARGEST_TAU:
-        raise SettingError(
-            f"{name} is {tau}; v is float32 and begins at its square, so that it must lie in [{LEAST_TAU}, {LARGEST_TAU}]."
-        )
+_check_tau = number_check(
+    f"lie in [{LEAST_TAU}, {LARGEST_TAU}], as v, which is float32, begins at its square",
+    lambda tau: LEAST_TAU <= tau <= LARGEST_TAU,
+)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class Record:
             return None if row is None else int(row[0])
 
     def released(self) -> int:
-        """Return the last released round, 0 for none."""
+        """Return the last released round, 0 for none: before it a run may begin again under another key."""
         with self._reading() as connection:
             return _number(connection, "SELECT max(round) FROM release")
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from experiments.pages.figures import COLOURS, MARKERS
 from experiments.reproduce import Reproduction, Table, denisov
-from experiments.reproduce.henzinger import LIMIT, gap_of_squares
+from experiments.reproduce.henzinger import LIMIT, gap_of_squares, henzinger_upper
 from experiments.reproduce.plots import figure
 from fedmf.accounting import EpochEvent, privacy_spent, rdp, rdp_per_coordinate
 from fedmf.accounting.conversion import epsilon_of_order
-from fedmf.mechanisms import bounds, design, prefix_sum
+from fedmf.mechanisms import design, prefix_sum
 
 DENISOV, HENZINGER, CHEN = "Denisov et al.", "Henzinger et al.", "Chen et al."
 TABLE_2 = "Table 2"  # of Denisov et al., on a page of its own
@@ -118,7 +118,7 @@ def counting() -> Iterator[Check]:
     gap = gap_of_squares(LONGEST)
     most = [("gap", "Theorem 2 less Theorem 3 up to 2^50 rounds", 10.0, gap, "published_gap")]
     for rounds in ROUNDS:
-        ours, upper = design("sqrt_toeplitz", prefix_sum(rounds)).root_loss, bounds.henzinger_upper(rounds)
+        ours, upper = design("sqrt_toeplitz", prefix_sum(rounds)).root_loss, henzinger_upper(rounds)
         most.append(
             ("Theorem 2", f"root loss of {rounds} rounds", upper, float(ours), "square_root_is_above")
         )

@@ -32,6 +32,7 @@ from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.plan import Plan
 from server.checkpoint import Checkpoint
 from server.files import sync_folder
+from server.record import Record
 from server.state import Secrets
 
 CONSENT = "run.trust_code=true"
@@ -128,7 +129,7 @@ def has_released(path: Path) -> bool:
     """Return whether a round was released in a run directory: one that was shown, or one that its checkpoint holds."""
     metrics = path / METRICS
     is_shown = metrics.is_file() and metrics.stat().st_size > 0
-    return is_shown or Checkpoint(path / CHECKPOINT, {}).has_released()
+    return is_shown or Record(path / CHECKPOINT).released() > 0
 
 
 def recorded_parts(settings: Settings, path: Path) -> Settings:
@@ -165,7 +166,7 @@ def taken_up(settings: Settings, directory: RunDirectory) -> Settings | None:
             "name the directory of another."
         )
     folder = path / CHECKPOINT
-    if (is_extended or not is_over) and has_released(path) and not Checkpoint(folder, {}).has_begun():
+    if (is_extended or not is_over) and has_released(path) and Record(folder).saved() is None:
         raise RunDirectoryError(
             f"{path} shows released rounds, but {folder} holds no checkpoint: a released round must not be run again. "
             "Restore the checkpoint folder, or name another run.directory."

@@ -207,13 +207,13 @@ class Session:
     def _take_up_plan(self) -> None:
         """Continue with the noise multiplier and the tables of earlier epochs; extend a finished run where that is asked for."""
         checkpoint = self._checkpoint
-        if checkpoint.has_released():
+        if checkpoint.record.released():
             plan = checkpoint.with_kept_noise(self._experiment.plan)
             self._experiment = replace(self._experiment, plan=plan)
             checkpoint.calculated = _calculated(plan)
         if self._settings.run.extend is not None:
             resume.begin(self._settings, self._directory, self._experiment, checkpoint)
-        if checkpoint.has_released():
+        if checkpoint.record.released():
             plan = checkpoint.with_kept_tables(self._experiment.plan)
             self._experiment = replace(self._experiment, plan=plan)
             checkpoint.mechanisms = plan.factorization.epochs
@@ -234,12 +234,12 @@ class Session:
         """Return the state after the last released round; None where a new run begins."""
         checkpoint, experiment = self._checkpoint, self._experiment
         checkpoint.refuse_copy()
-        if not (checkpoint.has_released() or checkpoint.has_begun()):
+        if not checkpoint.record.released() and checkpoint.record.saved() is None:
             return None
         try:
             state, replayed = checkpoint.restore(experiment.plan, experiment.optimizer)
         except RunDirectoryError:
-            if checkpoint.has_released():
+            if checkpoint.record.released():
                 raise
             return None  # it released nothing, and may be begun again under another key
         resume.complete(self._settings, self._directory)

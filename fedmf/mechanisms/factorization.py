@@ -63,7 +63,7 @@ class Factorization(RoundErrors):
         """Rounds in an epoch, T."""
         return self.workload.rounds
 
-    @property
+    @cached_property
     def sensitivity(self) -> float:
         """The largest column 2-norm of C (the norm, not its square), for one participation an epoch."""
         return self.stream.sensitivity

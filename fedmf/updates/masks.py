@@ -12,8 +12,7 @@ table on the same words: the same coordinates, bit for bit.
 """
 
 import math
-from functools import lru_cache, partial
-from types import ModuleType
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -37,41 +36,35 @@ def coordinates(mask_key: SecretKey, dimension: int, keep_probability: float) ->
     """
     if keep_probability == 1:
         return np.arange(dimension)
-    key, fast = mask_key.derive("coordinates"), loops()
-    follow = _positions_in_numpy if fast is None else partial(_positions_compiled, fast)
     pieces = [np.empty(0, np.int64)]
     position, drawn = -1, 0  # the last coordinate looked at, and how many words were used
     while position < dimension - 1:
         ahead = _draws_for(dimension - 1 - position, keep_probability)
-        words = uniform_words(key, ahead, first=drawn)
-        position, kept = follow(words, keep_probability, position, dimension)
+        words = uniform_words(mask_key.derive("coordinates"), ahead, first=drawn)
+        position, kept = _positions(words, keep_probability, position, dimension)
         drawn += ahead
         pieces.append(kept)
     return pieces[1] if len(pieces) == 2 else np.concatenate(pieces)
 
 
-def _positions_in_numpy(
+def _positions(
     words: npt.NDArray[np.uint64], keep_probability: float, position: int, dimension: int
 ) -> tuple[int, npt.NDArray[np.int64]]:
-    """Return the last coordinate looked at, and those that `words` keep after `position` and below `dimension`."""
-    gaps = np.searchsorted(gap_table(keep_probability), words, side="right") + 1
+    """Return the last coordinate looked at, and those that `words` keep after `position` and below `dimension`.
+
+    The compiled loop may stop at the first coordinate beyond `dimension`; the coordinates are the same integers.
+    """
+    table = gap_table(keep_probability)
+    if (fast := loops()) is not None:
+        kept, native = np.empty(len(words), np.int64), words.astype(np.uint64, copy=False)
+        position, count = fast.positions(
+            native, _gap_guide(keep_probability), table, position, dimension, kept
+        )
+        return position, kept[:count]
+    gaps = np.searchsorted(table, words, side="right") + 1
     positions = position + np.cumsum(np.minimum(gaps, _LONGEST_GAP), dtype=np.int64)
     kept = positions[gaps <= _LONGEST_GAP]
     return int(positions[-1]), kept[: np.searchsorted(kept, dimension)]
-
-
-def _positions_compiled(
-    fast: ModuleType,
-    words: npt.NDArray[np.uint64],
-    keep_probability: float,
-    position: int,
-    dimension: int,
-) -> tuple[int, npt.NDArray[np.int64]]:
-    """Do what `_positions_in_numpy` does, in one loop; the same integers."""
-    kept, native = np.empty(len(words), np.int64), words.astype(np.uint64, copy=False)
-    tables = _gap_guide(keep_probability), gap_table(keep_probability)
-    position, count = fast.positions(native, *tables, position, dimension, kept)
-    return position, kept[:count]
 
 
 @lru_cache(maxsize=8)

@@ -146,7 +146,8 @@ def with_tag(values: bytes, mask_key: SecretKey, turn: Turn) -> bytes:
     >>> len(with_tag(bytes(8), SecretKey.reproducible(0), Turn(run=1, epoch=0, step=2, client="7")))
     24
     """
-    return values + _tag(values, mask_key.derive(_TAG, *turn).reveal())
+    key = mask_key.derive(_TAG, *turn).reveal()
+    return values + hmac.digest(key, values, "sha256")[:TAG_BYTES]
 
 
 def without_tags(
@@ -160,11 +161,8 @@ def without_tags(
     keys = [key.derive(_TAG, *turn).reveal() for key, turn in zip(mask_keys, turns, strict=True)]
     return [
         data[:-TAG_BYTES]
-        if isinstance(data, bytes) and hmac.compare_digest(data[-TAG_BYTES:], _tag(data[:-TAG_BYTES], key))
+        if isinstance(data, bytes)
+        and hmac.compare_digest(data[-TAG_BYTES:], hmac.digest(key, data[:-TAG_BYTES], "sha256")[:TAG_BYTES])
         else None
         for data, key in zip(sent, keys, strict=True)
     ]
-
-
-def _tag(values: bytes, key: bytes) -> bytes:
-    return hmac.digest(key, values, "sha256")[:TAG_BYTES]

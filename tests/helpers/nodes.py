@@ -29,10 +29,10 @@ from plans import KEY, PLAN, fields_of, honest, random_vector, replying
 from poison import values_in
 from runs import metrics, model
 from server import membership
-from server.cohort import Roster
+from server.cohort import ROSTER, Roster
 from server.exchange import THREAD
 from server.known_nodes import EVERY_NODE, Attendance, KnownNode, KnownNodes, node_key
-from server.membership import ROSTER, DeployedPopulation
+from server.membership import DeployedPopulation
 from server.optimizer import Sgd
 from server.state import first_state
 from server.strategy import FedMF

@@ -77,7 +77,7 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
             loopback.stop(name)  # their last words too
         logs = {name: loopback.log(name).read_text() for name in ("superlink", "run", *"abc")}
     assert "ROUND 1" in logs["b"]
-    assert "is connected and not in the list of nodes: it takes no part" in logs["run"]
+    assert "is not in the list of nodes: the epoch begins without it" in logs["run"]
     asked = {node: "Receiving: " in logs[node] for node in "abc"}
     assert asked == {"a": True, "b": True, "c": False}  # not even how many clients it holds
     replies = [row["replies"] for row in metrics(directory)]

@@ -154,7 +154,7 @@ def test_a_run_that_is_over_erases_half_written_and_damaged_secrets_too(tmp_path
 
 def test_a_run_that_begins_again_keeps_nothing_of_the_one_before(tmp_path):
     checkpoint, state = begun(PLAN, tmp_path / "c")
-    assert not checkpoint.has_released()
+    assert not checkpoint.record.released()
     checkpoint.close()
     for name in ("roster.json", "secrets.npz.new", "run.sqlite-wal", "run.sqlite-shm", "run.sqlite.new"):
         (checkpoint.folder / name).write_bytes(b"old")
@@ -162,7 +162,7 @@ def test_a_run_that_begins_again_keeps_nothing_of_the_one_before(tmp_path):
     checkpoint.close()
     assert sorted(path.name for path in checkpoint.folder.iterdir()) == [record.FILE, SECRETS]
     advance(PLAN, state, checkpoint)
-    assert checkpoint.has_released()
+    assert checkpoint.record.released()
 
 
 def test_secrets_that_are_lost_or_ahead_of_the_record_stop_the_run(tmp_path):

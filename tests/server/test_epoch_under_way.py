@@ -12,7 +12,7 @@ from fedmf.updates import wire
 from nodes import KEYS, Signed, answer, answer_other_code, deployed, roster_in, start, tasks_in
 from plans import small_plan
 from server import membership
-from server.membership import ROSTER
+from server.cohort import ROSTER
 
 SIX = {"a": 6, "b": 6}
 

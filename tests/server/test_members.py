@@ -26,9 +26,9 @@ from nodes import (
 from plans import KEY, PLAN, fields_of, replying, tagged
 from poison import values_in
 from server import membership
-from server.cohort import Roster
+from server.cohort import ROSTER, Roster
 from server.known_nodes import EVERY_NODE, Attendance, KnownNode, KnownNodes, connected, node_key
-from server.membership import ROSTER, DeployedPopulation
+from server.membership import DeployedPopulation
 
 LISTED = listing(a=12, b=2)  # PLAN: 12 clients, 4 rounds of 3, 2 epochs
 
@@ -172,7 +172,9 @@ def test_a_node_that_is_not_listed_is_not_even_asked(tmp_path, caplog):
     start(strategy, grid, 8)
     assert {message.metadata.dst_node_id for message in grid.asked} == {grid.ids["a"]}
     assert {client.partition(":")[0] for client in heard(releases)} == {KEYS["a"]}
-    told = [text for text in caplog.messages if "not in the list of nodes: it takes no part" in text]
+    told = [
+        text for text in caplog.messages if "not in the list of nodes: the epoch begins without it" in text
+    ]
     assert [KEYS["b"] in text for text in told] == [True] * PLAN.participation.epochs
 
 

@@ -277,7 +277,7 @@ def test_a_directory_that_links_elsewhere_cannot_have_the_files_there_written(tm
         path = checkpoint.folder / name
         path.unlink(missing_ok=True)
         path.symlink_to(own)
-        for use in (checkpoint.has_released, lambda: played(PLAN, state, checkpoint)):
+        for use in (checkpoint.record.released, lambda: played(PLAN, state, checkpoint)):
             with pytest.raises(RunDirectoryError, match=f"{name} is a link"):
                 use()
         path.unlink()

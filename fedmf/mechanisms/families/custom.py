@@ -57,8 +57,10 @@ def _fit(name: str, matrix: Matrix, workload: Workload, *, is_noising: bool) -> 
     """Return the stream of the dense C^-1."""
     try:
         given = np.asarray(matrix(workload) if callable(matrix) else matrix)
-    except ValueError as error:  # rows of different lengths
-        raise SettingError(f"the matrix of {name} is no array: {error}.") from error
+    except (Exception, SystemExit) as error:  # of the user's function, or of rows of different lengths
+        maker = f" by {getattr(matrix, '__qualname__', matrix)}" if callable(matrix) else ""
+        said = f"{type(error).__name__}: {error}".removesuffix(".").removesuffix(": ")
+        raise SettingError(f"the matrix of {name} cannot be made{maker}: {said}.") from error
     shape = (workload.rounds, workload.rounds)
     is_real = given.shape == shape and given.dtype.kind in "iuf" and bool(np.isfinite(given).all())
     if not is_real or np.triu(given, 1).any() or not np.diag(given).all():

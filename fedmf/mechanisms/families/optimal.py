@@ -14,7 +14,6 @@ there eigendecompositions in double precision lose the small end of the spectrum
 import logging
 from bisect import bisect_left
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -79,18 +78,13 @@ def _leading(reduced: StrategyForm, r: int) -> RecurrentStream:
     return RecurrentStream(len(leading.c), tables_of(with_unit_columns(leading)))
 
 
-class DenseSolution(NamedTuple):
-    """Lower triangular C (T, T) with unit columns, and bounds on the root loss of the optimum."""
+def solve_densely(
+    gram: Float64, gap: float = DENSE_GAP, max_iterations: int = 500
+) -> tuple[Float64, tuple[float, float]]:
+    """Return lower triangular C (T, T) with unit columns, of least loss tr(`gram` (C^T C)^-1), and bounds on the root loss.
 
-    C: Float64
-    lower: float
-    upper: float
-
-
-def solve_densely(gram: Float64, gap: float = DENSE_GAP, max_iterations: int = 500) -> DenseSolution:
-    """Return the lower triangular C of least loss tr(`gram` (C^T C)^-1), with the Gram matrix (T, T) of all rows that count.
-
-    To relative `gap` on the loss, or as near as `max_iterations` steps come.
+    `gram` (T, T) is the Gram matrix of all rows that count. To relative `gap` on the loss, or as near as `max_iterations`
+    steps come. The bounds, the lower one first, are those of the optimum.
     """
     v = np.sqrt(np.diag(gram))  # any positive start will do: the column norms of all rows
     for _ in range(max_iterations):
@@ -105,7 +99,7 @@ def solve_densely(gram: Float64, gap: float = DENSE_GAP, max_iterations: int = 5
     # Unit columns, whatever v is: C^T C = X with its diagonal divided out, C lower triangular.
     flipped = np.linalg.cholesky((X / np.sqrt(np.outer(diagonal, diagonal)))[::-1, ::-1])
     C = np.asarray(flipped.T[::-1, ::-1], dtype=np.float64)
-    return DenseSolution(C, float(np.sqrt(lower)), float(np.sqrt(upper)))
+    return C, (float(np.sqrt(lower)), float(np.sqrt(upper)))
 
 
 def _strategy_gram(gram: Float64, v: Float64) -> Float64:
@@ -119,8 +113,8 @@ def _strategy_gram(gram: Float64, v: Float64) -> Float64:
 
 def fit_dense(workload: Workload) -> DenseStream:
     """Return the stream of the dense C^-1."""
-    solution = solve_densely(workloads.gram(workload))
-    return DenseStream(workload.rounds, np.tril(inverse(solution.C)))
+    C, _ = solve_densely(workloads.gram(workload))
+    return DenseStream(workload.rounds, np.tril(inverse(C)))
 
 
 OPTIMAL = Family("optimal", fit, settings=("buffers",), from_optimum=True)

@@ -26,11 +26,10 @@ from fedmf.updates import wire
 from nodes import DATA, Nodes, context, key_of, network, playing, write_list
 from runs import Crash, composed, metrics, model, simulate, summary
 from scraping import OF_A_SIMULATION, OF_NODES, after_each_round, ports, samples  # noqa: F401  fixtures
-from server.cohort import Roster
+from server.cohort import ROSTER, Roster
 from server.copies import read_secrets
 from server.exchange import node_report
 from server.known_nodes import EVERY_NODE, KnownNode, KnownNodes
-from server.membership import ROSTER
 from users_own import Probe
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]

@@ -82,13 +82,23 @@ def test_a_matrix_is_the_strategy_or_the_noising_one_as_its_family_says():
         (1e45 * np.eye(3), "range of float32"),
         (1e-46 * np.eye(3), "range of float32"),
         (1j * np.eye(3), "of complex128; it must have .* and hold real"),
-        ([[1.0], [1.0, 2.0]], "the matrix of mine is no array"),
+        ([[1.0], [1.0, 2.0]], "the matrix of mine cannot be made.*: ValueError: "),
     ],
 )
 def test_matrices_that_are_no_strategy_are_refused(family, matrix, message):
     for source in (matrix, lambda workload: matrix):
         with pytest.raises(SettingError, match=message):
             design(family("mine", source), prefix_sum(3))
+
+
+@pytest.mark.parametrize("family", [strategy_family, noising_family])
+def test_a_function_that_raises_is_named_with_what_it_raised(family):
+    def broken(workload):
+        raise KeyError("rate")
+
+    message = r"the matrix of mine cannot be made by .*broken: KeyError: 'rate'\.$"
+    with pytest.raises(SettingError, match=message):
+        design(family("mine", broken), prefix_sum(3))
 
 
 def test_a_matrix_is_checked_for_every_number_of_rounds():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fedmf.mechanisms import bounds, design, lower_bound, momentum, prefix_sum
+from experiments.reproduce.henzinger import henzinger_lower, henzinger_upper
+from fedmf.mechanisms import design, lower_bound, momentum, prefix_sum
 from fedmf.mechanisms.families.optimal import solve_densely
 from fedmf.mechanisms.optimum.fixed_point import certified
 from fedmf.mechanisms.workload import gram
@@ -88,7 +89,8 @@ def test_momentum_families_have_their_known_costs(rounds, beta):
 
 def test_optimum_of_two_rounds_is_the_golden_ratio_squared():
     golden = (3 + np.sqrt(5)) / 2
-    assert solve_densely(gram(prefix_sum(2)), gap=1e-14).upper ** 2 == pytest.approx(golden, rel=1e-12)
+    _, (_, upper) = solve_densely(gram(prefix_sum(2)), gap=1e-14)
+    assert upper**2 == pytest.approx(golden, rel=1e-12)
     solution = certified(prefix_sum(2))
     assert solution.lower**2 <= golden <= solution.upper**2
 
@@ -98,8 +100,8 @@ def test_optimum_of_two_rounds_is_the_golden_ratio_squared():
     (256, 43.10489604479584, 33.83265345444963), (1024, 100.33047049936138, 81.68486056004528),
 ])  # fmt: skip
 def test_closed_form_bounds_have_their_reference_values_around_the_certificate(rounds, upper, lower):
-    assert bounds.henzinger_upper(rounds) == pytest.approx(upper, rel=1e-12)
-    assert bounds.henzinger_lower(rounds) == pytest.approx(lower, rel=1e-12)
+    assert henzinger_upper(rounds) == pytest.approx(upper, rel=1e-12)
+    assert henzinger_lower(rounds) == pytest.approx(lower, rel=1e-12)
     assert lower < lower_bound(prefix_sum(rounds)) < upper
 
 
@@ -125,4 +127,4 @@ def test_square_root_is_above_the_published_bound_up_to_six_rounds():
     """Henzinger et al., Theorem 2, fails for T <= 6 and holds from 7 on."""
     for rounds in range(1, 40):
         loss = design("sqrt_toeplitz", prefix_sum(rounds)).root_loss
-        assert (loss <= bounds.henzinger_upper(rounds)) == (rounds > 6)
+        assert (loss <= henzinger_upper(rounds)) == (rounds > 6)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedmf import compiling
 from fedmf.randomness import SecretKey, uniform_words
 from fedmf.updates import masks
 from fedmf.updates.masks import coordinates, gap_table
@@ -112,7 +111,6 @@ def test_compiled_masks_read_words_at_the_edges_of_the_table_as_numpy_does(gamma
     words = np.concatenate([table - np.uint64(1), table, np.array([0, 2**64 - 1], np.uint64)])
     words = np.random.default_rng(0).permutation(np.concatenate([words, words]))
     for dimension in (1 << 20, 5000, 1):
-        plain = masks._positions_in_numpy(words, gamma, -1, dimension)
-        quick = masks._positions_compiled(compiling.loops(), words, gamma, -1, dimension)
+        plain, quick = both_forms(lambda d=dimension: masks._positions(words, gamma, -1, d))
         np.testing.assert_array_equal(quick[1], plain[1])
         assert (quick[0] == plain[0]) or min(quick[0], plain[0]) >= dimension
