@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from client.data.dataset import CLASSIFICATION, NEXT_TOKEN
 from client.imports import calling, check_takes, import_maker
 from client.parameters import choose_trained, start_from
-from fedmf.checks import check_at_least, check_positive
+from fedmf.checks import check_at_least, check_choice, check_positive
 from fedmf.errors import SettingError
 
 
@@ -177,10 +177,7 @@ def _builder(name: str, task: str) -> Callable[..., nn.Module]:
     """Return what makes the model called `name`, after checking that it fits the task."""
     if ":" in name:
         return import_maker(name, "name", nn.Module)
-    if name not in MODELS:
-        raise SettingError(
-            f"model is {name!r}; it must be one of {', '.join(MODELS)}, or package.module:Class."
-        )
+    check_choice("model", name, (*MODELS, "package.module:Class"))
     builder, fits = MODELS[name]
     if fits != task:
         fitting = ", ".join(other for other, entry in MODELS.items() if entry[1] == task)

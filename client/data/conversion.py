@@ -41,7 +41,6 @@ class Texts:
     ends: np.ndarray
 
     def __getitem__(self, row: int) -> bytes:
-        """Return one text."""
         return self.text[self.ends[row - 1] if row else 0 : self.ends[row]].tobytes()
 
 

@@ -16,6 +16,7 @@ from client.data.own import LICENCE, TEXT_SETTINGS, OwnSettings
 from client.data.reading import reading
 from client.data.text import load_lines
 from client.imports import check_takes, import_maker, need, own_code
+from fedmf.checks import check_choice
 from fedmf.errors import DataError, SettingError
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,6 @@ def _own_table(name: str, *settings: str) -> Callable[..., Dataset]:
     """Return the loader `name` of your own texts or tables, which takes a path and these fields of `OwnSettings`."""
 
     def load_own(path: str, *, public: Public | None = None, **given: Any) -> Dataset:
-        """Return the data set at `path`."""
         if name == "by_user_text":
             return load_lines(name, Path(path), OwnSettings(**given), public)
         tables: Any = need("client.data.tables", f"Reading {path}")
@@ -223,9 +223,5 @@ def _loader(name: str) -> Callable[..., Dataset]:
     """Return the function that loads the data set called `name`."""
     if ":" in name:
         return import_maker(name, "name", Dataset)
-    if name not in DATASETS:
-        raise SettingError(
-            f"name is {name!r}; it must be one of {', '.join(DATASETS)}, "
-            "or an import path package.module:function."
-        )
+    check_choice("name", name, (*DATASETS, "package.module:function"))
     return DATASETS[name].load

@@ -213,7 +213,7 @@ def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
     """Yield the rows of all files."""
     for file in paths:
         tables: Any = need("client.data.table_files", f"Reading {file}")
-        table = tables.read_file(file, tables.Columns(files.hub_columns, ()))
+        table = tables.read_file(file, files.hub_columns)
         if absent := [name for name in files.hub_columns if name not in table.names]:
             raise DataError(
                 f"{file} lacks the column {absent[0]}; it must have {', '.join(files.hub_columns)}."

@@ -33,30 +33,6 @@ _OF_SYSTEMS = {"thumbs.db", "desktop.ini"}  # besides hidden files: what a syste
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Which columns of a table are read: those that have one of the `roles`, and the `inputs` (None: all others)."""
-
-    roles: Sequence[str]
-    inputs: Sequence[str] | None
-
-    def used(self, names: Sequence[str]) -> list[str]:
-        """Return which of the columns `names` of a table are read."""
-        return [name for name in names if self.inputs is None or name in (*self.roles, *self.inputs)]
-
-    def check_near(self, path: Path, names: Sequence[str]) -> None:
-        """Raise `DataError` where a column would be an input, or ignored, for a blank or a capital letter."""
-        for role in self.roles:
-            near = [
-                name for name in names if name != role and name.strip().casefold() == role.strip().casefold()
-            ]
-            if near and (self.inputs is None or role not in names):
-                raise DataError(
-                    f"{path} has a column {near[0]!r}, which differs from {role!r} in blanks or capital letters alone; "
-                    "rename one of them."
-                )
-
-
-@dataclass(frozen=True)
 class Table:
     """The used columns of the table at `path`, whose columns are called `names`.
 
@@ -166,12 +142,18 @@ def rows_of(batch: Any) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = batch.to_pylist()
         return rows
     except UnicodeDecodeError:  # cell by cell is several times slower
-        names = batch.schema.names
-        columns = [map(value_of, batch.column(name)) for name in names]
+        columns, names = [map(value_of, column) for column in batch.columns], batch.schema.names
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def read_csv(path: Path, columns: Columns, delimiter: str = ",", folder: Path | None = None) -> Table:
+def used_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+    """Return which of the columns `names` of a table are read: those `wanted`, or all."""
+    return [name for name in names if wanted is None or name in wanted]
+
+
+def read_csv(
+    path: Path, wanted: Sequence[str] | None, delimiter: str = ",", folder: Path | None = None
+) -> Table:
     """Return a CSV file, or the CSV files of a folder, as a table of texts, so that 7 and 007 stay two users."""
     files = _listed(path, "CSV", ["*.csv"])
     parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
@@ -184,7 +166,7 @@ def read_csv(path: Path, columns: Columns, delimiter: str = ",", folder: Path | 
         raise DataError(
             f"{files[0]} names its columns {first} and {second} alike; every column must have a name of its own."
         )
-    used, parts = columns.used(names), []
+    used, parts = used_columns(names, wanted), []
     types = dict.fromkeys(used, pa.string())
     converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
     for file in files:
@@ -220,25 +202,25 @@ def _listed(path: Path, kind: str, patterns: Sequence[str]) -> list[Path]:
     return files
 
 
-def read_parquet(path: Path, columns: Columns, folder: Path | None = None) -> Table:
+def read_parquet(path: Path, wanted: Sequence[str] | None, folder: Path | None = None) -> Table:
     """Return a parquet file, or those of a folder, as a table."""
     files = _listed(path, "parquet", ["*.parquet", "data/*.parquet"])
     with reading(path, "parquet"):
         opened = [pyarrow.parquet.ParquetFile(file) for file in files]
         schema = opened[0].schema_arrow
-        used = columns.used(schema.names)
+        used = used_columns(schema.names, wanted)
         batches = (batch for part in opened for batch in part.iter_batches(AT_ONCE, columns=used))
         held = pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in used]))
     return Table(path, held, schema.names, folder=folder)
 
 
-def read_file(path: Path, columns: Columns, folder: Path | None = None) -> Table:
+def read_file(path: Path, wanted: Sequence[str] | None, folder: Path | None = None) -> Table:
     """Return a parquet file, called so, or a CSV file as a table."""
     read = read_parquet if path.suffix == ".parquet" else read_csv
-    return read(path, columns, folder=folder)
+    return read(path, wanted, folder=folder)
 
 
-def read_saved(path: Path, columns: Columns) -> Table:
+def read_saved(path: Path, wanted: Sequence[str] | None) -> Table:
     """Return a data set that `save_to_disk` wrote, memory-mapped: of a `DatasetDict` the rows of train, then of test."""
     if not path.is_dir():
         problem = "is no folder" if path.exists() else "does not exist"
@@ -258,7 +240,7 @@ def read_saved(path: Path, columns: Columns) -> Table:
             parts = [saved[name] for name in SPLITS]
             test = np.repeat([False, True], [len(part) for part in parts])
         stored = [part.flatten_indices() if part._indices is not None else part for part in parts]
-        used = columns.used(stored[0].column_names)
+        used = used_columns(stored[0].column_names, wanted)
         held = pa.concat_tables([part.data.table.select(used) for part in stored])
     names = {
         name: tuple(kind.names)
@@ -268,7 +250,7 @@ def read_saved(path: Path, columns: Columns) -> Table:
     return Table(path, held, stored[0].column_names, test, names)
 
 
-def read_images(folder: Path, columns: Columns, settings: OwnSettings) -> Table:
+def read_images(folder: Path, wanted: Sequence[str] | None, settings: OwnSettings) -> Table:
     """Return a table of the pictures below `folder`: at USER/LABEL/FILE, or as a table names them.
 
     That is the CSV or parquet file `table`, or metadata.csv or metadata.parquet in the folder. Without a table the pictures
@@ -284,7 +266,7 @@ def read_images(folder: Path, columns: Columns, settings: OwnSettings) -> Table:
                 f"table is {settings.table}, which does not exist; it must be a CSV or parquet file."
             )
     if listed is not None:
-        return read_file(listed, columns, folder)
+        return read_file(listed, wanted, folder)
     settings.refuse("there is no table, and folders say it", "file", "user", "label", "split")
     found = []
     for file in sorted(file for depth in range(1, 5) for file in folder.glob("/".join("*" * depth))):
@@ -316,9 +298,9 @@ def read_images(folder: Path, columns: Columns, settings: OwnSettings) -> Table:
     return Table(folder, held, held.column_names, test, typed=False, folder=folder)
 
 
-READERS: dict[str, Callable[[Path, Columns, OwnSettings], Table]] = {
-    "by_user_csv": lambda path, columns, settings: read_csv(path, columns, settings.delimiter),
-    "by_user_parquet": lambda path, columns, settings: read_parquet(path, columns),
-    "by_user_hub": lambda path, columns, settings: read_saved(path, columns),
+READERS: dict[str, Callable[[Path, Sequence[str] | None, OwnSettings], Table]] = {
+    "by_user_csv": lambda path, wanted, settings: read_csv(path, wanted, settings.delimiter),
+    "by_user_parquet": lambda path, wanted, settings: read_parquet(path, wanted),
+    "by_user_hub": lambda path, wanted, settings: read_saved(path, wanted),
     "by_user_images": read_images,
 }

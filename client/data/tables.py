@@ -28,7 +28,6 @@ from client.data.table_files import (
     TRUTH,
     WHOLE,
     Column,
-    Columns,
     Table,
     kind_of,
     value_of,
@@ -56,9 +55,9 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
     user, label, split = (getattr(settings, role) or role for role in ("user", "label", "split"))
     one = settings.text or settings.image or (settings.file or "file_name") * (name == "by_user_images")
     roles = [user, split, *([label] if settings.text is None else [])]
-    columns = Columns(roles, [one] if one else settings.features)
-    table = READERS[name](path, columns, settings)
-    columns.check_near(table.path, table.names)
+    inputs = [one] if one else settings.features
+    table = READERS[name](path, None if inputs is None else [*roles, *inputs], settings)
+    check_near(table, roles, inputs)
     users, names = users_of(table, user)
     rows = owned(table.path, users, names, test_rows(table, settings.split), "{} in the split column", public)
     if settings.text is not None:
@@ -66,8 +65,26 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
         return from_texts(name, rows, _tokens(table, settings.text, settings.text_level), settings)
     settings.refuse("text is not given", *TEXT_SETTINGS)
     y, classes, labels, learnt = read_labels(table, label, rows, settings)
-    x = _inputs(table, columns, settings, rows)
+    x = _inputs(table, roles, one, settings, rows)
     return rows.dataset(name, x, y, classes, uncovered=(LEARNT_NAMES,) * learnt, labels=tuple(labels))
+
+
+def check_near(table: Table, roles: Sequence[str], inputs: Sequence[str] | None) -> None:
+    """Raise `DataError` where a column would be an input, or ignored, for a blank or a capital letter.
+
+    The columns with `roles` are no inputs; `inputs` None: all others are.
+    """
+    for role in roles:
+        near = [
+            name
+            for name in table.names
+            if name != role and name.strip().casefold() == role.strip().casefold()
+        ]
+        if near and (inputs is None or role not in table.names):
+            raise DataError(
+                f"{table.path} has a column {near[0]!r}, which differs from {role!r} in blanks or capital letters alone; "
+                "rename one of them."
+            )
 
 
 def users_of(table: Table, name: str) -> tuple[np.ndarray, list[Any]]:
@@ -173,13 +190,14 @@ def read_labels(
     return y, known, labels, learnt
 
 
-def _inputs(table: Table, columns: Columns, settings: OwnSettings, rows: Owned) -> np.ndarray | Rows:
-    """Return the inputs of all rows."""
+def _inputs(
+    table: Table, roles: Sequence[str], one: str, settings: OwnSettings, rows: Owned
+) -> np.ndarray | Rows:
+    """Return the inputs of all rows: of pictures in files those that the column `one` names."""
     first, public = int(np.argmax(rows.test)), rows.public.shape if rows.public else None
     names, advice = settings.features, "; it must hold numbers"
     if table.folder is not None:
-        (name,) = columns.inputs or ()
-        column = table.column(name, "file", (TEXT,), "; it must name files")
+        column = table.column(one, "file", (TEXT,), "; it must name files")
         return Pictures.of(table.path, column, public, first, table.folder)
     if settings.image is not None or (names is not None and len(names) == 1):
         key, name = ("image", settings.image) if settings.image else ("features", (names or ())[0])
@@ -199,11 +217,9 @@ def _inputs(table: Table, columns: Columns, settings: OwnSettings, rows: Owned) 
                 f"{table.path} has a column without a name, as pandas writes row numbers. Write the file without them "
                 f"(index=False), or {NAME_THEM}."
             )
-        names = [name for name in table.names if not (name in columns.roles or name.startswith(_INDEX))]
+        names = [name for name in table.names if not (name in roles or name.startswith(_INDEX))]
         if not names:
-            raise DataError(
-                f"{table.path} has no column of numbers besides {', '.join(columns.roles)}; {NAME_THEM}."
-            )
+            raise DataError(f"{table.path} has no column of numbers besides {', '.join(roles)}; {NAME_THEM}.")
     x = np.empty((len(rows.test), len(names)), dtype=np.float32)
     with np.errstate(over="ignore"):  # infinity, which the check of the examples refuses
         for place, name in enumerate(names):
@@ -266,7 +282,6 @@ class Pictures(Rows):
         return replace(pictures, shape=(len(column), *shape))
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Return the pictures `rows`, or raise `DataError`."""
         shape = self.shape[1:]
         x = np.empty((len(rows), *shape), dtype=np.uint8)
         for place, row in enumerate(rows):
@@ -309,8 +324,6 @@ class Lists(Rows):
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the lists `rows` in the type of their numbers, or raise `DataError` for one of another shape."""
-        if not len(rows):
-            return np.empty((0, *self.shape[1:]), dtype=np.float32)
         values = pa.concat_arrays([self.column.slice(int(row), 1).chunk(0) for row in rows])
         for size in self.shape[1:]:
             is_right = kind_of(values.type) == LIST and not values.null_count

@@ -263,26 +263,26 @@ def load_lines(name: str, path: Path, settings: OwnSettings, public: Public | No
         lines = [(number, line) for number, line in enumerate(file, start=1) if line.strip()]
     if not lines:
         raise DataError(f"{path} is empty; it must hold one JSON object on each line.")
-    records = [_record(path, number, line) for number, line in lines]
+    records: list[dict[str, Any]] = []
+    for number, line in lines:
+        record = read_json(line, f"Line {number} of {path}")
+        if not isinstance(record, dict) or "user" not in record:
+            raise DataError(f"Line {number} of {path} must be an object with user and text (or tokens).")
+        records.append(record)
     names, users = np.unique(user_names(path, (record["user"] for record in records)), return_inverse=True)
     sentences = [_tokens(record, settings.text_level) for record in records]
-    must = "must be a string, or a list of strings for tokens."
-    odd = [number for (number, _), sentence in zip(lines, sentences, strict=True) if sentence is None]
-    warn_unreadable(path, [f"text or tokens on line {number} of {path} {must}" for number in odd])
+    noted = [
+        f"text or tokens on line {number} of {path} must be a string, or a list of strings for tokens."
+        for (number, _), sentence in zip(lines, sentences, strict=True)
+        if sentence is None
+    ]
+    warn_unreadable(path, noted)
     splits = [record.get("split") for record in records]
     said = None if splits.count(None) == len(splits) else np.array(splits) == 1
     if said is not None and any(split not in (0, 1) for split in splits):
         raise DataError(f"split in {path} must be 0 (train) or 1 (test) on every line, or on none.")
     rows = owned(path, users, names.tolist(), said, "split = {}", public)
     return from_texts(name, rows, sentences, settings)
-
-
-def _record(path: Path, number: int, line: str) -> dict[str, Any]:
-    """Return one line as an object with a user."""
-    record = read_json(line, f"Line {number} of {path}")
-    if not isinstance(record, dict) or "user" not in record:
-        raise DataError(f"Line {number} of {path} must be an object with user and text (or tokens).")
-    return record
 
 
 def _tokens(record: dict[str, Any], level: str) -> Sequence[str] | None:
