@@ -39,6 +39,10 @@ NOT_FINITE = "training gave an update that is not finite; a lower learning_rate 
 # data without any noise: it stays on this machine, and no statement covers anything that is done with it.
 OnFailure = Callable[[str, BaseException], None]
 
+# Called after a turn with what the client started from, what it scaled its update by, what it trained and its examples. No noise
+# covers what it computes of them: for simulations (`client.diagnostics`). It raises nothing.
+Observe = Callable[[Tensor, Tensor | None, Tensor, Examples], None]
+
 
 def log_failure(client: str, error: BaseException) -> None:
     """Log why a client takes part with a zero update, with the traceback."""
@@ -90,8 +94,8 @@ class Resident:
     nothing about any client. `restore` takes it for a lost device: it is due to this process or to what it has played.
     """
 
-    def __init__(self, make: Callable[[], Trainer], plan: ClientPlan) -> None:
-        self._make, self._plan = make, plan
+    def __init__(self, make: Callable[[], Trainer], plan: ClientPlan, observe: Observe | None = None) -> None:
+        self._make, self._plan, self._observe = make, plan, observe
         self._trainer: Trainer | None = None
         self._device: torch.device | None = None  # of the last trainer, None before any was made
         self.is_lost = False
@@ -150,6 +154,8 @@ class Resident:
                 kept = privatize_there(trained, self._plan, mask_key, start=start, scale=scale)
             else:  # in numpy, on the same memory
                 kept = privatize(trained.numpy(), self._plan, mask_key, start=sent.model, scale=sent.scale)
+            if self._observe is not None:
+                self._observe(start, scale, trained, examples)
         except (Exception, SystemExit):
             try:  # before any trainer was made, the device that it would be given
                 torch.ones(1, device=self._device or pick_device("auto")).add_(1).item()
@@ -168,6 +174,7 @@ def make_client_app(
     *,
     on_failure: OnFailure = log_failure,
     at_once: bool = False,
+    observe: Observe | None = None,
 ) -> ClientApp:
     """Return the ClientApp of clients whose data `examples_of(client, context)` gives.
 
@@ -178,10 +185,10 @@ def make_client_app(
     Where a client's turn leaves the device unusable to this process (a failed assertion on a CUDA device), its update is
     zero, and `DeviceLostError` is raised where another client is asked for, as where no trainer can be made after it: the
     caller should ask another process the whole message (`experiments.engines.processes.Pool` does). `on_failure` is told of
-    each client whose update is zero because it could not train.
+    each client whose update is zero because it could not train. `observe`, for simulations alone, is given every turn.
     """
     app = ClientApp()
-    resident = Resident(make_trainer, plan)
+    resident = Resident(make_trainer, plan, observe)
     if at_once:
         resident.begin()
 

@@ -39,7 +39,8 @@ TAKEN = frozenset({
     "noise_multiplier", "sigma", "compression_ratio", "uplink_bytes_per_client",
     "envelope_bytes_per_client", "wall_seconds", "targets", "examples", "dataset", "source", "seed",
     "seeds", "runs", "private", "bytes_to_target", "workload", "logger", "output", "test_examples",
-    "evaluation_examples", "shape", "noise", "bytes",
+    "evaluation_examples", "shape", "noise", "bytes", "chance", "learnt", "learning",
+    "clipped_share", "norm_p10", "norm_p50", "norm_p90", "client_loss", "noise_over_sum",
 })
 # fmt: on
 _PLACES = 5  # of top5

@@ -40,7 +40,7 @@ def rehearse(
     about that is returned. `model` and torch's, numpy's and Python's global generators are as they were, in any case.
     """
     examples = public_batch(dataset.test, batch_size)
-    with _global_generators_kept():
+    with global_generators_kept():
         trainer = calling("the trainer could not be made", make_trainer)
         device = trainer.device
         with torch.random.fork_rng(range(torch.cuda.device_count()) if device.type == "cuda" else []):
@@ -141,7 +141,7 @@ def warning_of_one(trainer: Trainer, start: Vector, examples: Examples) -> str |
 
 
 @contextmanager
-def _global_generators_kept() -> Iterator[None]:
+def global_generators_kept() -> Iterator[None]:
     """Put the CPU's global generators back: a run must not depend on whether it was rehearsed."""
     # The old numpy generator: what a user's own code may draw from.
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002

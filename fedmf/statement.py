@@ -255,7 +255,8 @@ def _not_covered_besides(plan: "Plan", conduct: Conduct) -> Iterator[str]:
         yield LONGER.format(epochs=plan.participation.epochs)
     if conduct.unprotected_metrics:
         yield (
-            "unprotected metrics: the measured size of what a cohort sent in each round, which depends on the secret masks"
+            "unprotected metrics of each round: the norms of its clients' updates and how many were clipped, their mean loss, the "
+            "noise relative to their sum, and the measured size of what they sent, which depends on the secret masks"
         )
     if conduct.leaves_out_unready:
         yield (

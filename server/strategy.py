@@ -43,6 +43,9 @@ OnRelease = Callable[[ServerState, Release], None]
 # Called with each client and what it sent, of any type and before any noise: no privacy statement covers that.
 OnReply = Callable[[str, object], None]
 
+# Called with the sum of a round's replies, (D,) float64 and rotated, before any noise: no privacy statement covers that either.
+OnSum = Callable[[npt.NDArray[np.float64]], None]
+
 # Called with the number of a round, the clients asked and those who answered, once replies are in and before anything
 # is released. An exception leaves the round unreleased: no privacy statement covers one that private data decide.
 OnHeard = Callable[[int, Sequence[str], Sequence[str]], None]
@@ -87,6 +90,7 @@ class FedMF(Strategy):
         commit: Callable[[Release], None] = lambda release: None,
         on_release: Sequence[OnRelease] = (),
         on_reply: OnReply | None = None,
+        on_sum: OnSum | None = None,
         on_heard: OnHeard = lambda number, asked, answered: None,
         tasks_per_message: int = 1,
         fixed_digest: str = "",
@@ -99,7 +103,7 @@ class FedMF(Strategy):
         self._replies.check_fits(plan.participation.cohort_size)
         self._commit = commit
         self._on_release = tuple(on_release)
-        self._on_reply = on_reply
+        self._on_reply, self._on_sum = on_reply, on_sum
         self._on_heard = on_heard
         self._tasks_per_message = tasks_per_message
         self._fixed_digest = fixed_digest
@@ -171,6 +175,8 @@ class FedMF(Strategy):
         self._on_heard(server_round, [client for asked in self._asked for client in asked.clients], answered)
         if len(answered) < self._replies.min_replies:
             return None, None
+        if self._on_sum is not None:
+            self._on_sum(rotated_sum)
         before, secrets = self.state, self._secrets
         # From here on no round can follow in this process, as after an interrupt: only the checkpoint tells what was released.
         self.state = replace(before, secrets=None)

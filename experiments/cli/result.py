@@ -24,7 +24,7 @@ def show(form: Output, run: Run) -> None:
         output.print_json(run.summary)
         return
     output.print_table("Result", {}, rows(run), title_justify="left")
-    for line in statement_lines(run):
+    for line in (*filter(None, [run.summary.get("learning")]), *statement_lines(run)):
         output.console().print(line, markup=False, soft_wrap=True)  # lines are searched for
 
 

@@ -24,7 +24,7 @@ from client.training import Trainer
 from experiments.cli.command import without_traceback
 from experiments.deployment.node import OVERRIDES, Node, asked_digest, node_settings, readiness_claim
 from experiments.deployment.server import deploy
-from experiments.engines.grid import take_noted
+from experiments.engines.grid import Failure, take_noted
 from experiments.engines.processes import LocalProcess, Pool
 from experiments.run_files.provenance import code_digest, own_code
 from experiments.settings import log as json_log
@@ -189,8 +189,9 @@ def _reply_of_another_process(message: Message, context: Context) -> Message:
         )
     finally:
         process.end()
-    for failure in take_noted():
-        log.error("client %s takes part with a zero update: %s", failure.client, failure.reason)
+    for note in take_noted():
+        if isinstance(note, Failure):
+            log.error("client %s takes part with a zero update: %s", note.client, note.reason)
     plan = build_client_plan(run_settings(str(context.run_config.get(OVERRIDES, ""))), len(sent.model))
     return pack([data or zeros(task, plan) for task, data in zip(tasks, values, strict=True)], message)
 

@@ -26,10 +26,11 @@ from flwr.clientapp import ClientApp
 from client.app import make_client_app
 from client.data import Examples, Public
 from client.data.clients import Fingerprint, digest_clients, identify_each
+from client.diagnostics import Observer
 from client.imports import looking_here
 from client.parameters import digest_tensors, fixed_tensors, layout_of
 from client.training import pick_device
-from experiments.engines.grid import FaultyWorker, InProcessWorker, Worker, note
+from experiments.engines.grid import FaultyWorker, InProcessWorker, Worker, note, noted
 from experiments.engines.processes import LocalProcess, Pool, stopped, why_not
 from experiments.engines.ray import RayProcess, ray_processes
 from experiments.run_files.provenance import files_digest, own_code
@@ -75,7 +76,7 @@ def engine_worker(settings: Settings, experiment: Experiment) -> Iterator[Worker
             worker = _local_pool(stack, settings, public, places)
         else:
             other = partial(_local_pool, stack, settings, public, [{}])
-            worker = InProcessWorker(_app_in_this_process(experiment), other)
+            worker = InProcessWorker(_app_in_this_process(experiment, settings), other)
         yield FaultyWorker(worker, settings.faults, experiment.plan.seed) if settings.faults.any else worker
 
 
@@ -132,27 +133,31 @@ def said_here(settings: Settings, public: Public, sample: Sample) -> Said:
 
 def resident_client_app(settings: Settings, public: Public) -> ClientApp:
     """Return the ClientApp of a run's clients."""
-    return _client_app(resident(settings, public))
+    return _client_app(resident(settings, public), settings)
 
 
-def _app_in_this_process(experiment: Experiment) -> ClientApp:
+def _app_in_this_process(experiment: Experiment, settings: Settings) -> ClientApp:
     """Return the ClientApp of the process that is the server too. Raises `RunStoppedError` where it cannot be made."""
     try:
-        return _client_app(experiment)
+        return _client_app(experiment, settings)
     except FedmfError:
         raise
     except (Exception, SystemExit) as error:
         raise stopped(f"the clients' trainer cannot be made ({why_not(error)})") from error
 
 
-def _client_app(experiment: Experiment | Clients) -> ClientApp:
+def _client_app(experiment: Experiment | Clients, settings: Settings) -> ClientApp:
     """Return the ClientApp that can run every client of the experiment; its trainer is made here."""
+    observe = None
+    if settings.run.unprotected_metrics:
+        observe = Observer(experiment.model, experiment.training, noted.append)
     return make_client_app(
         experiment.examples_of,
         experiment.make_trainer,
         experiment.client_plan,
         on_failure=note,
         at_once=True,
+        observe=observe,
     )
 
 

@@ -13,6 +13,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from client.diagnostics import Observed
 from client.imports import reason
 from experiments.settings.groups import Faults
 from fedmf.errors import DeviceLostError
@@ -37,9 +38,11 @@ class Failure:
     reason: str
 
 
-OnFailure = Callable[[Failure], None]
+Note = Failure | Observed
+"""What a process that runs clients tells that of the server next to its replies; turns are observed in unprotected runs alone."""
+OnNote = Callable[[Note], None]
 
-noted: list[Failure] = []  # in this process, since they were last taken
+noted: list[Note] = []  # in this process, since they were last taken
 
 
 def note(client: str, error: BaseException) -> None:
@@ -47,7 +50,7 @@ def note(client: str, error: BaseException) -> None:
     noted.append(Failure(client, reason(error)))
 
 
-def take_noted() -> list[Failure]:
+def take_noted() -> list[Note]:
     """Return what has been noted in this process, and forget it."""
     taken, noted[:] = list(noted), []
     return taken
@@ -158,13 +161,13 @@ class FaultyWorker:
 class LocalGrid(Grid):
     """The Grid of one node whose replies come from `worker`.
 
-    `on_failure` receives each client that could not train or whose reply is an error, before its reply is returned.
+    `on_note` receives each client that could not train or whose reply is an error, before its reply is returned.
     """
 
-    def __init__(self, worker: Worker, on_failure: OnFailure = lambda failure: None) -> None:
+    def __init__(self, worker: Worker, on_note: OnNote = lambda note: None) -> None:
         set_identity()
         self._worker = worker
-        self._on_failure = on_failure
+        self._on_note = on_note
         self._asked: dict[str, list[str]] = {}  # clients of the messages of a round
         self._ids = itertools.count(1)
         # Whether no reply can come any more: `server.exchange` then need not wait for its deadline.
@@ -206,12 +209,12 @@ class LocalGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the next replies to some of `message_ids`."""
         replies = self._worker.collect(list(message_ids))
-        failures = take_noted()
+        notes = take_noted()
         for reply in (reply for reply in replies if reply.has_error()):
             clients = self._asked.pop(reply.metadata.reply_to_message_id, [])
-            failures += [Failure(client, str(reply.error.reason)) for client in clients]
-        for failure in failures:
-            self._on_failure(failure)
+            notes += [Failure(client, str(reply.error.reason)) for client in clients]
+        for note in notes:
+            self._on_note(note)
         self.is_exhausted = not replies
         return replies
 
@@ -247,11 +250,11 @@ def local_context() -> Context:
     return Context(RUN_ID, NODE_ID, {}, RecordDict(), {})
 
 
-def run_locally(server_app: ServerApp, worker: Worker, on_failure: OnFailure = lambda failure: None) -> None:
+def run_locally(server_app: ServerApp, worker: Worker, on_note: OnNote = lambda note: None) -> None:
     """Run a ServerApp against the clients that `worker` runs, and restore this process's identity afterwards.
 
-    `on_failure` as in `LocalGrid`.
+    `on_note` as in `LocalGrid`.
     """
     take_noted()  # of a run that was cut off in this process
     with flower_private.kept_identity():
-        server_app(LocalGrid(worker, on_failure), local_context())
+        server_app(LocalGrid(worker, on_note), local_context())

@@ -27,7 +27,7 @@ from flwr.clientapp import ClientApp
 
 from client.app import Task, pack, part_of, unpack
 from client.imports import one_line
-from experiments.engines.grid import Failure, call_app, local_context, noted, set_identity, take_noted
+from experiments.engines.grid import Failure, Note, call_app, local_context, noted, set_identity, take_noted
 from fedmf.errors import DeviceLostError, FedmfError, RunStoppedError
 from fedmf.updates import wire
 
@@ -40,7 +40,7 @@ FOR_THE_COMMAND = (signal.SIGINT, signal.SIGHUP)
 
 MakeApp = Callable[[], ClientApp]
 # The reply to a message, and separately the clients that failed: a reply contains nothing of that.
-Played = tuple[Message, list[Failure]]
+Played = tuple[Message, list[Note]]
 
 _app: ClientApp | None = None  # of this worker process
 
@@ -200,8 +200,8 @@ def attempt(start: "Callable[..., Future[Any]]", *arguments: object) -> "Future[
 
 def _heard(future: "Future[Played]") -> Message:
     """Return a process's reply, and note in this process which clients failed."""
-    reply, failures = future.result()
-    noted.extend(failures)
+    reply, notes = future.result()
+    noted.extend(notes)
     return reply
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from client.metrics import ALWAYS
 from experiments.pages.figures import LinePlot, Series
 from experiments.pages.page import Page, Section, table_of, write_page
 from experiments.pages.wording import (
@@ -58,6 +57,7 @@ def run_page(run: Run) -> Page:
         *(by_round_section(run, name) for name in ("loss", *run.further_metrics)),
         *([noise_section(run)] if run.mechanism else []),
         bytes_section(run),
+        *diagnostic_sections(run),
         Section("Summary", table=table_of([run.summary], SUMMARY, run.further_metrics)),
         Section("The privacy statement field by field", table=table_of([run.privacy], PRIVACY)),
         *attendance_sections(run),
@@ -90,6 +90,7 @@ def warnings(run: Run) -> Iterator[str]:
             "unprotected_metrics"
         ),
         CHOOSING.format(metric=metric): metric,
+        str(run.summary.get("learning")): run.summary.get("learnt") is False,
     }
     yield from (sentence for sentence, holds in found.items() if holds)
     yield from (
@@ -104,6 +105,8 @@ def key_figures(run: Run) -> Iterator[tuple[str, str, Sequence[str]]]:
     summary = run.summary
     scores = ["loss", *run.further_metrics]
     notes = [f"{name}: {text_of(name, summary[name])}" for name in scores if name in summary]
+    if summary.get("learnt"):
+        notes.append(summary["learning"])
     yield "accuracy on the test set", text_of("accuracy", summary.get("accuracy")), notes
     if summary.get("epsilon") is None:
         yield "epsilon", "not private", ["No noise was added: no client is protected."]
@@ -126,18 +129,28 @@ def claim(run: Run) -> str:
 
 def by_round_section(run: Run, name: str) -> Section:
     """Return a field of metrics.jsonl by round: a metric on the test set, or epsilon."""
-    title = f"{name.capitalize() if name in (*ALWAYS, 'epsilon') else name} by round"
+    is_own = name in run.further_metrics
+    label = name if is_own else name.replace("_", " ")
+    title = f"{label if is_own else label.capitalize()} by round"
     rounds, values = run.column(name)
     if not rounds:
         return Section(title, [f"{METRICS} contains no round with a value of {name}."])
     words, unit = words_of(name, run.further_metrics.get(name, "")), unit_of(name)
     caption = f"{words[0].upper()}{words[1:]} after round {rounds[-1]:,}: {text_of(name, values[-1])}. From {METRICS}: {name}."
-    held = f" It holds {claim(run)}. An epoch that has begun counts whole." if name == "epsilon" else ""
+    if name == "epsilon":
+        caption += f" It holds {claim(run)}. An epoch that has begun counts whole."
+    scale = 100 if unit == "%" else 1
+    series = [Series(name, rounds, [scale * value for value in values])]
+    if name == "accuracy" and (chance := run.summary.get("chance")) is not None:
+        series.append(Series("best constant answer", [rounds[0], rounds[-1]], [scale * chance] * 2))
+        caption += (
+            f" Dashed: the share of the commonest class, {text_of('chance', chance)}. From {SUMMARY}: chance."
+        )
     plot = LinePlot(
         f"{name}_by_round",
-        caption + held,
-        [Series(name, rounds, [100 * value for value in values] if unit == "%" else values)],
-        f"{name} ({unit})" if unit else name,
+        caption,
+        series,
+        f"{label} ({unit})" if unit else label,
         steps=name == "epsilon",
     )
     return Section(title, plot=plot)
@@ -208,6 +221,26 @@ def bytes_section(run: Run) -> Section:
     series = [Series("this run", rounds, sent), Series("uncompressed", rounds, dense)]
     plot = LinePlot("bytes_by_round", caption, series, "sent by clients", bytes_on="y")
     return Section(title, plot=plot)
+
+
+def diagnostic_sections(run: Run) -> Iterator[Section]:
+    """Yield the figures of a run with unprotected metrics by round, none of other runs."""
+    rounds, medians = run.column("norm_p50")
+    if rounds:
+        quantiles = {"90 %": "norm_p90", "median": "norm_p50", "10 %": "norm_p10"}
+        series = [Series(label, *run.column(name)) for label, name in quantiles.items()]
+        bound = (run.config.get("clipping") or {}).get("l2_norm")
+        if isinstance(bound, int | float):
+            series.append(Series("clip norm", [rounds[0], rounds[-1]], [bound] * 2))
+        caption = (
+            f"Euclidean norm of the clients' updates before clipping, unprotected; median after round {rounds[-1]:,}: "
+            f"{number(medians[-1])}. From {METRICS}: norm_p10, norm_p50, norm_p90."
+        )
+        plot = LinePlot("norms_by_round", caption, series, "norm of an update")
+        yield Section("Norms before clipping by round", plot=plot)
+    for name in ("clipped_share", "client_loss", "noise_over_sum"):
+        if run.column(name)[0]:
+            yield by_round_section(run, name)
 
 
 def attendance_sections(run: Run) -> list[Section]:

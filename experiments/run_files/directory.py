@@ -156,12 +156,14 @@ AMOUNT = partial(_is_number, low=0.0, high=1e30)
 
 ROUND_KINDS = {
     "round": partial(COUNT, low=1), "replies": COUNT, "uplink_bytes": AMOUNT, "epsilon": BOUND, "accuracy": (None, AMOUNT),
-    "loss": NUMBER, "test_examples": (None, COUNT),
+    "loss": NUMBER, "test_examples": (None, COUNT), "clipped_share": NUMBER, "norm_p10": NUMBER, "norm_p50": NUMBER,
+    "norm_p90": NUMBER, "client_loss": NUMBER, "noise_over_sum": NUMBER,
 }  # fmt: skip
 SUMMARY_KINDS = {
     "accuracy": (None, AMOUNT), "loss": NUMBER, "epsilon": BOUND, "delta": BOUND, "rounds": partial(COUNT, low=1), "epochs": COUNT,
     "parameters": partial(COUNT, low=1), "compression_ratio": POSITIVE, "test_examples": (None, COUNT),
     "uplink_bytes_per_client": NUMBER, "envelope_bytes_per_client": NUMBER,
+    "chance": (None, AMOUNT), "learnt": (None, bool), "learning": (None, str),
     "wall_seconds": NUMBER, "keep_probability": NUMBER, "shape": {"input_shape": [COUNT], "classes": COUNT, "task": str},
 }  # fmt: skip
 PRIVACY_KINDS = {

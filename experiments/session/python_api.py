@@ -59,6 +59,11 @@ class Result:
         return {name: self.run.score(name) for name in (*ALWAYS, *self.run.further_metrics)}
 
     @property
+    def learning(self) -> str:
+        """Whether the run learnt, in one sentence with a remedy where it did not; "" for a run of an earlier version."""
+        return str(self.run.summary.get("learning") or "")
+
+    @property
     def epsilon(self) -> float:
         """Epsilon spent at `delta`, infinite for a run without noise; `statement` says for whom and what not."""
         spent = self.run.summary.get("epsilon")

@@ -24,6 +24,8 @@ from experiments.run_files.directory import (
     RunDirectory,
 )
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
+from experiments.session.diagnostics import LIVE, Diagnostics
+from experiments.session.learning import learning
 from experiments.session.monitoring import Log
 from experiments.session.progress import View, standing
 from experiments.settings.experiment import Experiment, shape_of
@@ -148,8 +150,9 @@ class Recorder:
         logs: Sequence[Log],
         most_epochs: Callable[[int], int],
     ) -> None:
-        self._run, self._experiment, self._directory = settings.run, experiment, directory
+        self._settings, self._experiment, self._directory = settings, experiment, directory
         self._scorer, self._provenance, self._view, self._logs = scorer, provenance, view, logs
+        self._run = settings.run
         self._most_epochs = most_epochs  # in how many of so many epochs the most frequent client was heard
         self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
         self._test_examples = len(experiment.dataset.test)
@@ -158,7 +161,8 @@ class Recorder:
         self._last_scored: Mapping[str, Any] = {}  # row of the metrics
         self._last_release = time.perf_counter()
         self._is_stated = False  # by this session, with its code
-        self._measured: dict[str, int] = {}  # bytes of each client's values in the round in progress
+        self.diagnostics = Diagnostics(experiment.plan) if self._run.unprotected_metrics else None
+        self._unprotected: dict[str, Any] = {}  # what the last row has of them
 
     def refuse_rounds_shown_after(self, released: int) -> int:
         """Return the last round in the metrics; raise `RunDirectoryError` if it is later than the last released one."""
@@ -191,10 +195,6 @@ class Recorder:
         if state.round:
             self._scorer.score_if_due(state)  # a crash may have come before what it found ended the run
 
-    def on_reply(self, client: str, data: object) -> None:
-        """Measure what a client sent, for run.unprotected_metrics: the size reveals how much its mask kept."""
-        self._measured[client] = len(data) if isinstance(data, bytes) else 0
-
     def on_release(self, state: ServerState, release: Release) -> None:
         """Record one released round. Raises `DivergedError` when the model or its loss is no longer finite."""
         now = time.perf_counter()
@@ -206,7 +206,8 @@ class Recorder:
             state.round,
             (self._epsilon(state), self._planned_epsilon),
             self._last_scored.get("round"),
-            {name: self._last_scored.get(name) for name in ("accuracy", *self._scorer.names)},
+            {name: self._last_scored.get(name) for name in ("accuracy", *self._scorer.names)}
+            | {name: self._unprotected.get(name) for name in LIVE if name in self._unprotected},
             reproducible=self._run.reproducible,
         )
         self._view.show(state.round, text)
@@ -243,9 +244,9 @@ class Recorder:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss, **scored.metrics}
             row["test_examples"] = self._test_examples
             self._last_scored = row
-        if self._measured:
-            row["measured_value_bytes"] = sum(self._measured.values())
-            self._measured = {}
+        if self.diagnostics is not None:
+            self._unprotected = self.diagnostics.take(release)
+            row |= self._unprotected
         self._directory.append_metrics(row)
         noise_error = float(plan.factorization.per_round_error[release.round - 1])
         for log in self._logs:
@@ -257,6 +258,7 @@ class Recorder:
         """Write model, statement and summary; return the summary. The session's clock stops once the model is scored."""
         scored = self._scorer.score(self._state)
         summary = self._summary(self._state, scored, self._provenance.end())
+        summary |= learning(self._settings, self._experiment, scored)
         self._directory.write_model(MODEL, self._arrays(self._state.model))
         self._directory.write_json(PRIVACY, self._statement(self._state))
         self._directory.write_json(SUMMARY, summary)

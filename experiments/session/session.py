@@ -19,7 +19,7 @@ from client.scoring import find_loss
 from client.settings import TrainingSettings
 from client.training import pick_device
 from experiments.engines.engine import engine_worker, shared_tasks
-from experiments.engines.grid import run_locally
+from experiments.engines.grid import Failure, Note, run_locally
 from experiments.run_files.directory import CHECKPOINT, CONFIG, RunDirectory
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance, own_code
 from experiments.run_files.reader import fixed
@@ -168,6 +168,7 @@ class Session:
             self._watch.begin(settings, self._experiment, state, rows[-1] if rows else {})
             for warning in self._experiment.misgivings if state.round == 0 else ():
                 messages.warning(warning)
+            diagnostics = self._recorder.diagnostics
             strategy = FedMF(
                 plan,
                 self._experiment.optimizer,
@@ -177,7 +178,8 @@ class Session:
                 commit=stopping_on_disk_errors()(self._checkpoint.commit),
                 on_release=[self._on_release],
                 on_heard=self._on_heard,
-                on_reply=self._recorder.on_reply if settings.run.unprotected_metrics else None,
+                on_reply=diagnostics.on_reply if diagnostics else None,
+                on_sum=diagnostics.on_sum if diagnostics else None,
                 tasks_per_message=tasks_per_message,
                 fixed_digest=self._experiment.fixed_digest,
             )
@@ -259,6 +261,13 @@ class Session:
         resume.write_page(self._directory.path)
         return summary
 
+    def on_note(self, note: Note) -> None:
+        """Take note of a client that could not train, or of a turn in a run with unprotected metrics."""
+        if isinstance(note, Failure):
+            self.failures.add(note)
+        elif (diagnostics := self._recorder.diagnostics) is not None:
+            diagnostics.on_turn(note)
+
     def _on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
         """Count who was heard, and who failed where this machine knows."""
         self._watch.on_heard(answered)
@@ -329,7 +338,7 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
             session.run(
                 lambda folder, watch: SimulatedPopulation(),
                 lambda strategy: run_locally(
-                    make_server_app(lambda context: strategy), worker, session.failures.add
+                    make_server_app(lambda context: strategy), worker, session.on_note
                 ),
                 shared_tasks(settings, tasks_per_message(experiment.plan)),
             )

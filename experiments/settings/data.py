@@ -163,10 +163,19 @@ class LstmSettings(ModelSettings):
     hidden: int | None = setting(None, "units of an LSTM layer; null: the size of the papers")
 
 
+CLIENT_RATE = 1.0
+CLIENT_RATES = {"cnn": 0.1}
+"""The clients' learning rate where none is given, and of the models that another one fits."""
+
 ModelSettings.options = {
     "logistic": Option(ModelSettings, "logistic regression"),
     "mlp": Option(MlpSettings, "one hidden layer of rectified units"),
-    "cnn": Option(ModelSettings, "convolutional network for images of at least 8 x 8"),
+    "cnn": Option(
+        ModelSettings,
+        "convolutional network for images of at least 8 x 8; client.learning_rate is then "
+        f"{CLIENT_RATES['cnn']} unless given",
+        {"client": {"learning_rate": CLIENT_RATES["cnn"]}},
+    ),
     "lstm": Option(LstmSettings, "next word: one LSTM layer"),
     "char_lstm": Option(LstmSettings, "next character: two LSTM layers"),
     "custom": Option(CustomModelSettings, _OWN_MODEL),

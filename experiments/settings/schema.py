@@ -12,7 +12,7 @@ from typing import Any, Literal, get_type_hints
 
 from client.metrics import METRICS, check_metrics, check_optimized
 from client.settings import TrainingSettings
-from experiments.settings.data import DatasetSettings, ModelSettings, check_none_held_out
+from experiments.settings.data import CLIENT_RATE, DatasetSettings, ModelSettings, check_none_held_out
 from experiments.settings.groups import (
     DeploymentSettings,
     EngineSettings,
@@ -131,7 +131,8 @@ class RunSettings:
     reproducible: bool = setting(False, "true: secrets from the seed, for tests; such a run is NOT private")
     unprotected_metrics: bool = setting(
         False,
-        "true: metrics.jsonl also holds the measured size of the values sent, which no noise covers; labelled",
+        "true: metrics.jsonl, page and progress also have figures that no noise covers, of simulations alone: share of clients "
+        "clipped, norms before clipping, clients' loss, noise against signal, size of the values sent (docs/privacy.md)",
     )
     evaluations: int = setting(
         20,
@@ -202,7 +203,7 @@ class Settings:
     )
     optimizer: OptimizerSettings = setting(REQUIRED, "server's optimizer (docs/extend.md)", chosen="sgd")
     client: TrainingSettings = setting(
-        TrainingSettings(learning_rate=1.0), "how a client trains (docs/extend.md)"
+        TrainingSettings(learning_rate=CLIENT_RATE), "how a client trains (docs/extend.md)"
     )
     engine: EngineSettings = setting(REQUIRED, "who calls the clients", chosen="local", of="watching")
     faults: Faults = setting(Faults(), "what goes wrong in a rehearsal, with engine=local")
@@ -238,6 +239,10 @@ class Settings:
                 )
         if deployed:
             check_none_held_out(self.dataset)
+        if deployed and self.run.unprotected_metrics:
+            raise SettingError(
+                "run.unprotected_metrics is true, which is for simulations; leave it false in a deployment."
+            )
         if deployed and self.output == "json":
             raise SettingError(
                 "output is json, but the server of a deployment only logs; leave it at text and read summary.json."
