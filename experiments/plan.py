@@ -49,6 +49,7 @@ from fedmf.accounting import (
     privacy_spent,
 )
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
+from fedmf.checks import check_positive
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.mechanisms import RunFactorization, design_run, prefix_sum
 from fedmf.outlook import MOST_NOISE, MOST_NOISE_OF_LARGE, about_cost, about_noise, misgivings, noise_of_run
@@ -56,7 +57,7 @@ from fedmf.participation import Participation, rounds_that_fit
 from fedmf.plan import Compression, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed
 from fedmf.setting import ACCOUNTANTS, ADJACENCIES, REQUIRED, ROTATIONS, setting
-from fedmf.updates.client_plan import resolve_linf_ratio
+from fedmf.updates.client_plan import default_linf_ratio
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
 
@@ -112,7 +113,9 @@ class PlanSettings:
         "hadamard", "what an update is rotated by before its coordinates are clipped", ROTATIONS
     )
     linf_over_l2: float | None = setting(
-        None, "Delta_inf/Delta_2; null: the formula, at most 1, and 1 with rotation=identity"
+        None,
+        "Delta_inf/Delta_2; null: the formula, at most 1, and 1 with rotation=identity",
+        check=check_positive,
     )
     delta: float = setting(1e-05, "of the statement, in (0, 1)")
     adjacency: str = setting("zero_out", "what neighbouring data sets differ by", ADJACENCIES)
@@ -305,9 +308,15 @@ def of_cost(settings: PlanSettings, rounds: int | None, problems: Sequence[str])
     privacy = privacy_of(settings)
     clients, cohort_size, dimension = settings.clients, settings.cohort_size, settings.dimension
     keep, epochs = settings.one_keep, settings.one_epochs
-    noise, ratio = settings.noise_multiplier, 1.0
-    if keep < 1 or settings.linf_over_l2:  # without a mask it does not count
-        ratio = resolve_linf_ratio(settings.linf_over_l2, dimension, cohort_size, rotation=settings.rotation)
+    noise, ratio = settings.noise_multiplier, min(1.0, settings.linf_over_l2 or 1.0)
+    # Without a mask the ratio does not count.
+    if keep < 1 and settings.linf_over_l2 is None and settings.rotation != "identity":
+        if dimension is None or cohort_size is None:
+            raise SettingError(
+                f"linf_over_l2 is not given, and its formula needs both dimension ({dimension}) and cohort_size "
+                f"({cohort_size}); give those two, or linf_over_l2."
+            )
+        ratio = default_linf_ratio(dimension, cohort_size)
     if noise is None:
         noise = calibrate_noise_multiplier(
             epsilon=settings.epsilon or 0.0,

@@ -172,36 +172,9 @@ def _pushed(grid: Grid, message: Message) -> str | None:
 
 def _replies(grid: Grid, awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
     with closing(Pulls(grid)) as pulls:
-        yield from _pulled(grid, pulls, awaited, deadline)
+        yield from pulls.until(deadline, awaited)
     if awaited and not _is_here(grid):
         log.warning("%s: not answered in time", _called(one.metadata.dst_node_id for one in awaited.values()))
-
-
-def _pulled(grid: Grid, pulls: "Pulls", awaited: dict[str, Message], deadline: float) -> Iterator[Message]:
-    pause, patience, heard = _SHORTEST_PAUSE, _PATIENCE, time.monotonic()
-    is_last = False
-    while awaited and not is_last:
-        # The last pass begins after the deadline: a pull that blocked until then makes no other node silent.
-        is_late, before = time.monotonic() >= deadline, len(awaited)
-        for question in list(awaited):
-            if time.monotonic() >= deadline + _GRACE:
-                return
-            slow = _LAST_SLOW if is_late else max(_LAST_SLOW, min(_SLOW, deadline - time.monotonic()))
-            for reply in pulls.pull(question, awaited[question], slow) if question in awaited else ():
-                if awaited.pop(reply.metadata.reply_to_message_id, None) is not None:
-                    yield reply
-        is_last = is_late and not pulls.are_under_way
-        now = time.monotonic()
-        if len(awaited) < before:
-            pause, heard = _SHORTEST_PAUSE, now
-            continue
-        if getattr(grid, "is_exhausted", False):  # a grid in one process knows when no more can come
-            return
-        if now - heard >= patience and not _is_here(grid):
-            _nudge(grid, awaited.values())
-            patience, heard = 2 * patience, now
-        time.sleep(pause if is_late else min(pause, max(0.0, deadline - now)))
-        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _called(nodes: Iterable[int]) -> str:
@@ -259,15 +232,39 @@ class Pulls:
         self._slow: dict[int, _Pull] = {} if self._is_here else _under_way.setdefault(grid, {})  # by node
         self._waited: dict[int, float] = {}  # by node: the seconds that its replies took
 
-    @property
-    def are_under_way(self) -> bool:
-        """Whether a pull of this exchange lasts."""
-        return any(pull.question != _ENDED for pull in self._slow.values())
-
     def close(self) -> None:
         """Leave the pulls that are under way: what they bring is dropped."""
         for node, pull in self._slow.items():
             self._slow[node] = _Pull(_ENDED, pull.thread, Future())
+
+    def until(self, deadline: float, awaited: dict[str, Message]) -> Iterator[Message]:
+        """Yield each one's first reply, and take it from `awaited`, which are messages by what they were sent as."""
+        pause, patience, heard = _SHORTEST_PAUSE, _PATIENCE, time.monotonic()
+        is_last = False
+        while awaited and not is_last:
+            # The last pass begins after the deadline: a pull that blocked until then makes no other node silent.
+            is_late, before = time.monotonic() >= deadline, len(awaited)
+            for question in list(awaited):
+                if time.monotonic() >= deadline + _GRACE:
+                    return
+                slow = _LAST_SLOW if is_late else max(_LAST_SLOW, min(_SLOW, deadline - time.monotonic()))
+                for reply in self.pull(question, awaited[question], slow) if question in awaited else ():
+                    if awaited.pop(reply.metadata.reply_to_message_id, None) is not None:
+                        yield reply
+            is_last = is_late and all(pull.question == _ENDED for pull in self._slow.values())
+            now = time.monotonic()
+            if len(awaited) < before:
+                pause, heard = _SHORTEST_PAUSE, now
+                continue
+            if getattr(
+                self._grid, "is_exhausted", False
+            ):  # a grid in one process knows when no more can come
+                return
+            if now - heard >= patience and not self._is_here:
+                _nudge(self._grid, awaited.values())
+                patience, heard = 2 * patience, now
+            time.sleep(pause if is_late else min(pause, max(0.0, deadline - now)))
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def pull(self, question: str, message: Message, patience: float) -> list[Message]:
         """Return the replies to `message`, sent as `question`, that have arrived, waited for at most `patience` seconds."""

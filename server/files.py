@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedmf.errors import RunDirectoryError, SettingError
+from fedmf.errors import RunDirectoryError
 
 
 def write_atomically(
@@ -119,28 +119,6 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
                     ) from None
                 time.sleep(0.1)
         yield
-
-
-def check_own_file(name: str, path: Path) -> None:
-    """Raise `SettingError` where another account than this one or root could change a file or put another in its place.
-
-    `name` is what the setting with the path is called. Owners and modes decide, of the file, of the folders above it, and of
-    those above what it points to. Where the sticky bit of a folder is set, as in /tmp, others may make files and cannot
-    replace those that are there.
-    """
-    for place in dict.fromkeys((path, *path.absolute().parents, *path.resolve().parents)):
-        entry = place.stat()
-        where = "" if place == path else f" is below {place}, which"
-        if entry.st_uid not in {0, os.geteuid()}:  # who can change what this process sees anyway
-            raise SettingError(
-                f"{name} is {path}, which{where} belongs to user id {entry.st_uid}: the owner can change the file or replace "
-                f"it. It must belong to user id {os.geteuid()}, as whom this runs, or to root."
-            )
-        is_sticky = place != path and entry.st_mode & stat.S_ISVTX
-        if entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky:
-            raise SettingError(
-                f"{name} is {path}, which{where} others than its owner may write to. Run chmod go-w {place}."
-            )
 
 
 def _old_content(path: Path) -> contextlib.AbstractContextManager[BinaryIO | None]:

@@ -48,12 +48,8 @@ class FixedPoint:
         bound = UNCLIPPED_BOUND if bound is None else bound
         return cls(min(62 - math.ceil(math.log2(bound * (terms + 1))), _MOST_BITS), bound)
 
-    def zeros(self, dimension: int) -> npt.NDArray[np.int64]:
-        """Return an empty sum, shape (dimension,), int64."""
-        return np.zeros(dimension, np.int64)
-
     def add(self, total: npt.NDArray[np.int64], coordinates: npt.NDArray[np.int64], values: Vector) -> None:
-        """Add `values` (k,) float32 at distinct `coordinates` to `total`, in place, each clipped to the bound."""
+        """Add `values` (k,) float32 at distinct `coordinates` to `total`, zeros (d,) int64 at first, in place, each clipped to the bound."""
         if (fast := loops()) is not None:
             fast.add(total, coordinates, values, np.float32(self.bound), np.float32(2.0**self.bits))
             return
@@ -100,11 +96,6 @@ class Register:
         while larger and len(larger[-1]) <= len(added):
             added |= larger.pop()
         return Register((*larger, frozenset(added)))
-
-    @property
-    def spent(self) -> frozenset[str]:
-        """The clients spent in the current epoch."""
-        return frozenset().union(*self.heard)
 
 
 @dataclass(frozen=True)

@@ -291,7 +291,7 @@ class FedMF(Strategy):
         """
         plan, awaited = self.plan, {asked.message.metadata.message_id: asked for asked in self._asked}
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
-        total = grid.zeros(plan.rotation.padded)
+        total = np.zeros(plan.rotation.padded, np.int64)
         answered: list[str] = []
         for reply in replies:
             if (asked := awaited.pop(reply.metadata.reply_to_message_id, None)) is None:

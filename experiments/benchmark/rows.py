@@ -122,7 +122,7 @@ def add_message(dimension: int, keep_probability: float) -> Row:
     values = np.random.default_rng(0).uniform(-1, 1, len(coordinates)).astype(np.float32)
     grid = FixedPoint.fit(1.0, 100)
     return Row(
-        partial(grid.add, grid.zeros(dimension), coordinates, values),
+        partial(grid.add, np.zeros(dimension, np.int64), coordinates, values),
         partial(np.add.at, np.zeros(dimension, np.float32), coordinates, values),
         f"numpy add.at of {len(values):,} float32, whose sum depends on the order",
         1.5 / 1.1,

@@ -23,7 +23,7 @@ from experiments.reproduce.study import NO_NOISE, Study, Task
 from experiments.settings.groups import factorize
 from fedmf.accounting import calibrate_noise_multiplier
 from fedmf.mechanisms import RunFactorization
-from fedmf.updates.client_plan import resolve_linf_ratio
+from fedmf.updates.client_plan import default_linf_ratio
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import ENVELOPE_BYTES, value_bytes
 
@@ -127,7 +127,7 @@ def messages(found: Results) -> Iterator[Table]:
     dense = bytes_sent(sizes[0], 1.0)
 
     def noise(keep: float, epsilon: float, dimension: int) -> float:
-        ratio = resolve_linf_ratio(None, dimension, values["cohort"])
+        ratio = default_linf_ratio(dimension, values["cohort"])
         z = calibrate_noise_multiplier(
             epsilon=epsilon, delta=values["delta"], keep_probability=keep, linf_over_l2=ratio, epochs=values["epochs"]
         )  # fmt: skip

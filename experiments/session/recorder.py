@@ -298,9 +298,8 @@ class Recorder:
             "linf_over_l2": plan.linf_over_l2,
             "noise_multiplier": plan.noise_multiplier,
             "sigma": plan.sigma,
-            "compression_ratio": 4
-            * plan.dimension
-            / plan.value_bytes,  # of a float32 update that is not compressed
+            # The bytes of a float32 update that is not compressed, over those that are sent.
+            "compression_ratio": 4 * plan.dimension / plan.value_bytes,
             "uplink_bytes_per_client": plan.value_bytes,
             "envelope_bytes_per_client": ENVELOPE_BYTES,
             "wall_seconds": wall_seconds,

@@ -4,14 +4,14 @@
 value from the public settings of the run.
 """
 
+import math
 from dataclasses import dataclass
 
-from fedmf.checks import check_positive, number_check
+from fedmf.checks import number_check
 from fedmf.errors import SettingError
 from fedmf.randomness import PublicSeed
 from fedmf.setting import REQUIRED, ROTATIONS, VALUE_TYPES, check_fields, setting
 from fedmf.updates.rotation import Rotation, padded_dimension
-from fedmf.updates.vectors import default_linf_bound
 from fedmf.updates.wire import Bounds
 
 # A mask keeps with the wanted probability to 2^-64: at the lower end that is 2^-32 of it.
@@ -74,7 +74,7 @@ def make_bounds(
 ) -> Bounds:
     """Return the bounds that a client enforces.
 
-    `linf_norm` None means `l2_norm` times the default of `resolve_linf_ratio`; one above `l2_norm`, also an infinite one,
+    `linf_norm` None means `l2_norm` times `default_linf_ratio`; one above `l2_norm`, also an infinite one,
     means `l2_norm`, beyond which no coordinate can be. Raises `SettingError` for an L-infinity bound without an L2 bound,
     for int8 values without bounds, and for norms that `Bounds` cannot have.
     """
@@ -85,26 +85,18 @@ def make_bounds(
             raise SettingError("value_type is int8 without l2_norm; the int8 grid needs bounds.")
         return Bounds(None, None, compression.value_type)
     if linf_norm is None:
-        linf_norm = l2_norm * resolve_linf_ratio(None, dimension, cohort_size, rotation=compression.rotation)
+        linf_norm = l2_norm * default_linf_ratio(dimension, cohort_size, compression.rotation)
     return Bounds(l2_norm, min(linf_norm, l2_norm), compression.value_type)
 
 
-def resolve_linf_ratio(
-    given: float | None, dimension: int | None, cohort_size: int | None, *, rotation: str = "hadamard"
-) -> float:
-    """Return Delta_inf/Delta_2: `given`, at most 1, or the default if it is None.
+def default_linf_ratio(dimension: int, cohort_size: int, rotation: str = "hadamard") -> float:
+    """Return Delta_inf/Delta_2 where none is given: 1 without a rotation, else min(1, sqrt(2 log(D n)/D)).
 
-    The default is min(1, sqrt(2 log(D n)/D)) after a rotation, D the dimension padded to a power of two, and 1 without.
-    Raises `SettingError` where the formula lacks the dimension or the cohort size.
+    Few coordinates of a randomly rotated vector exceed it. D is the dimension padded to a power of two, n `cohort_size`.
+    Source: Chen et al. 2024, after the concentration of a randomised Hadamard transform (a coordinate of a rotated unit
+    vector is 1/sqrt(D)-sub-Gaussian).
     """
-    if given is not None:
-        check_positive("linf_over_l2", given)
-        return min(1.0, given)
+    padded = padded_dimension(dimension, rotation)
     if rotation == "identity":
         return 1.0
-    if dimension is None or cohort_size is None:
-        raise SettingError(
-            f"linf_over_l2 is not given, and its formula needs both dimension ({dimension}) and cohort_size "
-            f"({cohort_size}); give those two, or linf_over_l2."
-        )
-    return default_linf_bound(1.0, padded_dimension(dimension, rotation), cohort_size)
+    return min(1.0, math.sqrt(2 * math.log(padded * cohort_size) / padded))

@@ -125,16 +125,6 @@ def clip_linf(update: Vector, bound: float) -> Vector:
     return np.clip(update, -limit, limit)
 
 
-def default_linf_bound(l2_bound: float, dimension: int, cohort_size: int) -> float:
-    """Return Delta_2 min(1, sqrt(2 log(D n) / D)): exceeded by few coordinates of a randomly rotated vector.
-
-    `dimension` is D, the padded dimension, and `cohort_size` is n. Source: Chen et al. 2024, after the
-    concentration of a randomised Hadamard transform (a coordinate of a rotated unit vector is
-    1/sqrt(D)-sub-Gaussian).
-    """
-    return l2_bound * min(1.0, math.sqrt(2 * math.log(dimension * cohort_size) / dimension))
-
-
 def round_to_levels(vector: Vector, *, l2_bound: float, linf_bound: float, key: SecretKey) -> Levels:
     """Return `vector`, (D,) within both bounds, rounded to levels (D,), int8.
 

@@ -232,7 +232,7 @@ def _sums(plan, state, release, apps):
         message.metadata.__dict__["_message_id"] = "recounted"
         sent = payloads(call_app(apps[node], message, local_context()), len(clients))
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
-        sums[node] = grid.zeros(plan.rotation.padded)
+        sums[node] = np.zeros(plan.rotation.padded, np.int64)
         for key, data in zip(keys, sent, strict=True):
             where = wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability)
             grid.add(sums[node], where, wire.decode(data and data[:-TAG_BYTES], plan.bounds, kept=len(where)))
@@ -244,7 +244,9 @@ def _zeros(plan, state, release, sums):
     grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
     for size in range(len(sums) + 1):
         for zeros in combinations(sorted(sums), size):
-            total = sum([sums[node] for node in sums if node not in zeros], grid.zeros(plan.rotation.padded))
+            total = sum(
+                [sums[node] for node in sums if node not in zeros], np.zeros(plan.rotation.padded, np.int64)
+            )
             made, _ = make_release(plan, state, grid.value(total), list(release.answered))
             if made.noisy_sum.tobytes() == release.noisy_sum.tobytes():
                 return zeros

@@ -31,7 +31,7 @@ def test_sum_does_not_depend_on_the_order_of_replies(seed, terms, bound):
     ]
     sums = []
     for order in (range(terms), rng.permutation(terms)):
-        total = grid.zeros(30)
+        total = np.zeros(30, np.int64)
         for k in order:
             grid.add(total, *messages[k])
         sums.append(total)
@@ -50,7 +50,7 @@ def test_values_are_added_exactly_or_cut_toward_zero_by_less_than_a_step(bound, 
     assert step <= max(bound * (terms + 1) * 2.0**-61, 2.0**-100)
     sizes = np.geomspace(step / 10, bound, 200).astype("f4")[:-1]
     for values in (sizes, -sizes):
-        total = grid.zeros(len(values))
+        total = np.zeros(len(values), np.int64)
         grid.add(total, np.arange(len(values)), values)
         cut = np.sign(values) * (values.astype("f8") - grid.value(total))
         assert (cut >= 0).all()
@@ -71,7 +71,7 @@ def test_values_beyond_the_bound_count_as_the_bound_and_no_sum_of_whole_numbers_
 ):
     grid = FixedPoint.fit(bound, terms)
     assert grid.bound * 2.0**grid.bits * terms < 2**63
-    total = grid.zeros(len(values))
+    total = np.zeros(len(values), np.int64)
     for _ in range(min(terms, 100)):
         grid.add(total, np.arange(len(values)), np.array(values, np.float32))
     assert total.dtype == np.int64
@@ -87,7 +87,7 @@ def both(replies, bounds):
 
     def summed():
         grid = FixedPoint.fit(bounds.linf_norm, 9)
-        total, decoded = grid.zeros(64), []
+        total, decoded = np.zeros(64, np.int64), []
         for coordinates, data in replies:
             decoded.append(wire.decode(data, bounds, kept=len(coordinates)))
             grid.add(total, coordinates, decoded[-1])
@@ -126,12 +126,12 @@ def test_compiled_code_reports_a_coordinate_outside_the_sum():
     grid = FixedPoint.fit(1.0, 3)
     for coordinate in (-5, 4):
         with pytest.raises(IndexError):
-            grid.add(grid.zeros(4), np.array([0, coordinate]), np.ones(2, np.float32))
+            grid.add(np.zeros(4, np.int64), np.array([0, coordinate]), np.ones(2, np.float32))
 
 
 def test_the_sum_is_converted_in_its_own_memory_when_donated():
     grid = FixedPoint.fit(0.25, 3)
-    total = grid.zeros(40_001)
+    total = np.zeros(40_001, np.int64)
     total[:] = np.random.default_rng(0).integers(-(2**62), 2**62, total.size)
     before = total.copy()
     value = grid.value(total)

@@ -10,7 +10,7 @@ from fedmf.errors import RunDirectoryError, RunStoppedError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from nodes import KEYS, Signed, answer, answer_other_code, deployed, roster_in, start, tasks_in
-from plans import small_plan
+from plans import small_plan, spent_in
 from server import membership
 from server.cohort import ROSTER
 
@@ -28,7 +28,7 @@ def clients_of(name, clients):
 
 
 def spent_of(strategy, name):
-    return clients_of(name, strategy.state.register.spent)
+    return clients_of(name, spent_in(strategy.state.register))
 
 
 # away
@@ -104,7 +104,7 @@ def test_other_code_is_what_silence_is_bit_for_bit_until_it_is_mended_and_logged
         assert len(spent_of(strategy, "a")) == 6
         states[kind] = strategy.state
     np.testing.assert_array_equal(states["silence"].model, states["other code"].model)
-    assert states["silence"].register.spent == states["other code"].register.spent
+    assert spent_in(states["silence"].register) == spent_in(states["other code"].register)
     assert states["silence"].ledger == states["other code"].ledger
     asked = [
         message.content.config_records[wire.TASK][wire.STEP]

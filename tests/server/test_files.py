@@ -8,11 +8,12 @@ import sys
 import numpy as np
 import pytest
 
+from experiments.settings.nodes import check_own_file
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.npz import read_npz
 from nodes import Clock
 from server import files
-from server.files import check_own_file, erase, locked, write_atomically
+from server.files import erase, locked, write_atomically
 
 
 def recorded(monkeypatch):

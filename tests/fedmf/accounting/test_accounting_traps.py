@@ -14,7 +14,6 @@ from fedmf.accounting import (
 )
 from fedmf.accounting.conversion import GRID, best_order
 from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, tables_of
-from fedmf.updates.client_plan import resolve_linf_ratio
 from oracles import ORACLE
 
 
@@ -82,7 +81,6 @@ def test_row_norms_instead_of_column_norms_an_asymmetric_c():
 
 
 def test_k_below_one_is_clamped():
-    assert resolve_linf_ratio(1.7, None, None) == 1.0
     event = EpochEvent(0.5, 0.5, 1.0)
     assert event.ratio == 1.0
     assert rdp(event, 2.0) == rdp_per_coordinate(2.0, 4.0, 0.5) > 0

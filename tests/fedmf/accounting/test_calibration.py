@@ -11,7 +11,7 @@ from fedmf.accounting import (
 )
 from fedmf.accounting.calibration import solve_noise_multiplier
 from fedmf.errors import NotCoveredError, SettingError
-from fedmf.updates.client_plan import resolve_linf_ratio
+from fedmf.updates.client_plan import default_linf_ratio
 from oracles import ORACLE
 
 
@@ -57,10 +57,7 @@ def test_impossible_targets_are_refused():
 
 
 def test_the_default_infinity_norm_is_the_formula_and_at_most_one():
-    assert resolve_linf_ratio(None, 2**20, 100) == pytest.approx(0.005935076377073027, rel=1e-12)
-    assert resolve_linf_ratio(None, 10**6, 100) == resolve_linf_ratio(None, 2**20, 100)  # padded
-    assert resolve_linf_ratio(None, 4, 10**6) == 1.0
-    assert resolve_linf_ratio(None, 10**6, 100, rotation="identity") == 1.0
-    assert resolve_linf_ratio(3.0, None, None) == 1.0
-    with pytest.raises(SettingError, match="cohort_size"):
-        resolve_linf_ratio(None, 1000, None)
+    assert default_linf_ratio(2**20, 100) == pytest.approx(0.005935076377073027, rel=1e-12)
+    assert default_linf_ratio(10**6, 100) == default_linf_ratio(2**20, 100)  # padded
+    assert default_linf_ratio(4, 10**6) == 1.0
+    assert default_linf_ratio(10**6, 100, "identity") == 1.0
