@@ -28,7 +28,7 @@ from plans import (
 )
 from server import record
 from server.checkpoint import Checkpoint
-from server.copies import SECRETS
+from server.copies import SECRETS, Clients
 from server.optimizer import Adam
 from server.state import first_state
 
@@ -176,6 +176,12 @@ def test_secrets_that_are_lost_or_ahead_of_the_record_stop_the_run(tmp_path):
         spoil(checkpoint.folder / SECRETS)
         with pytest.raises(RunDirectoryError, match=r"secrets\.npz is missing or damaged"):
             checkpoint.restore(PLAN, SGD)
+
+
+def test_a_resume_with_other_clients_is_an_error(tmp_path):
+    checkpoint, _ = begun(PLAN, tmp_path / "c", rounds=1)
+    with pytest.raises(RunDirectoryError, match="began with 0 clients, and the data now hold 5"):
+        replace(killed(checkpoint, tmp_path / "other"), clients=Clients(5)).restore(PLAN, SGD)
 
 
 def test_a_run_that_its_budget_ended_is_restored_without_its_secrets(tmp_path):

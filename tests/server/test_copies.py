@@ -97,6 +97,17 @@ def test_killed_while_it_counts_a_run_has_the_count_before_or_after(monkeypatch,
         assert copies.read_count(RUN) == released + 1
 
 
+def test_a_round_is_counted_once_and_a_directory_with_fewer_rounds_than_that_is_an_error(tmp_path):
+    origin = Origin.begin(tmp_path, PEOPLE, 3)
+    with origin.counting(tmp_path, 4):
+        pass
+    with pytest.raises(RunDirectoryError, match="from another copy"), origin.counting(tmp_path, 4):
+        pytest.fail("the round is released again")
+    origin.check_place(tmp_path, 4, accept_copy=False)
+    with pytest.raises(RunDirectoryError, match="an older state: 4 of its rounds"):
+        origin.check_place(tmp_path, 3, accept_copy=False)
+
+
 def test_a_link_in_the_place_of_a_count_is_not_written_through(state, tmp_path):
     (tmp_path / "own").write_text("years of work")
     state.mkdir(parents=True)

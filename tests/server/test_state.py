@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from fedmf import compiling
 from fedmf.errors import ParticipationError, ReleaseOrderError, SettingError
 from fedmf.mechanisms import RunFactorization, design, momentum, restarted
+from fedmf.mechanisms.streams.protocol import StreamState
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
 from plans import KEY, random_vector, small_plan, spent_in
 from server.optimizer import Sgd
@@ -38,6 +39,14 @@ def run(plan, rounds, key=KEY, optimizer=SGD):
         state = release(plan, optimizer, begin_epoch(plan, state), np.zeros(plan.rotation.padded, "f4"), [])
         models.append(state.model)
     return np.array(models), state
+
+
+@pytest.mark.parametrize(("epoch", "step"), [(0, 2), (1, 0)])
+def test_secrets_ahead_of_the_released_rounds_are_an_error(epoch, step):
+    """By a round of the epoch, or by an epoch."""
+    ahead = Secrets(epoch, KEY, StreamState(step, np.zeros((1, 50))))
+    with pytest.raises(ReleaseOrderError, match="ahead of the 1 released"):
+        secrets_at(small_plan(), ahead, 1)
 
 
 def test_a_model_of_another_length_than_the_plans_is_refused():
