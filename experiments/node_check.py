@@ -43,7 +43,7 @@ def note_readiness(settings: NodeSettings, file: Path) -> None:
     if not why:
         write_atomically(file, b"")
     text = (
-        f"This node is not ready: {why}. It starts all the same, and says so."
+        f"This node is not ready: {why}. It starts nevertheless, and says so."
         if why
         else "This node is ready."
     )

@@ -181,7 +181,7 @@ def make_release(
     """Return the next round's release, and the secrets after it.
 
     `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
-    goes on the SUM, on all d model coordinates, whichever clients answered (docs/privacy.md). The noise stream of the state must be
+    is added to the SUM, on all d model coordinates, whichever clients answered (docs/privacy.md). The noise stream of the state must be
     at this round, see `secrets_at`. With `donate` the next stream takes the buffers of the state's, which is
     then spent: continuing from it, or from a copy, raises `SettingError`; and `rotated_sum` is overwritten.
 

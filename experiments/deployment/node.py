@@ -48,7 +48,7 @@ class NodeSettings:
     dataset: DatasetSettings = setting(REQUIRED, "data of which this node has some clients", chosen="digits")
     model: ModelSettings = setting(
         REQUIRED,
-        "what texts are parted for; model.start=FILE is this node's own copy of the file that a run names as its model.start",
+        "what texts are split for; model.start=FILE is this node's own copy of the file that a run names as its model.start",
         chosen=UNGIVEN,
     )
     clients: int = setting(

@@ -37,7 +37,7 @@ CONFIG = {
     "run": {"reproducible": False, "unprotected_metrics": False},
 }
 PRIVACY = {
-    "paragraph": "Whoever sees all models learns little of one image.\n\nIt holds for <one> client & run.",
+    "paragraph": "An observer of all models learns little of one image.\n\nIt holds for <one> client & run.",
     "unit_of_privacy": "one image = one client",
     "adjacency": "zero_out",
     "epsilon": 8.0,

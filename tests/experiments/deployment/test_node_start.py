@@ -59,7 +59,7 @@ def test_the_check_says_that_a_node_is_not_ready_and_lets_it_start(tmp_path, cap
     assert noted(tmp_path, *data) == (0, False)
     said = capsys.readouterr().out
     assert re.search(r"not ready: its data cannot be loaded: \S+no.npz does not exist", said)
-    assert said.count(". It starts all the same, and says so.\n") == 1
+    assert said.count(". It starts nevertheless, and says so.\n") == 1
     assert noted(tmp_path, *data, "output=json") == (0, False)
     assert json.loads(capsys.readouterr().out)["ready"] is False
     assert readiness_claim({}) == {}  # not tested: it states nothing
