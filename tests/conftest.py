@@ -51,3 +51,15 @@ def pytest_collect_file(file_path):
     if file_path.suffix != ".py" or ">>> " in file_path.read_text():
         return collectors
     return [collector for collector in collectors if isinstance(collector, pytest.Module)]
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Let server and nodes of a deployment play here: no wait for nodes, logs as they are, settings composed once."""
+    from experiments.deployment import apps
+    from server import membership
+
+    monkeypatch.setattr(membership, "PAUSE", 0.01)
+    monkeypatch.setattr(apps, "prepare", lambda: None)
+    for name in ("run_settings", "node_settings"):
+        monkeypatch.setattr(apps, name, functools.cache(getattr(apps, name)))

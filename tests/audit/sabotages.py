@@ -1,31 +1,35 @@
 """Faults put into the pipeline on purpose, beyond the five controls of the command, and the tests that must catch each.
 
-In every one functions of the product are replaced while a scene is run. `CAUGHT` has those that the audit must catch,
-`ESCAPES` those that it cannot, `BY_CHANCE` those that it catches in some runs. `python -m audit.sabotages` prints what caught
-each, and in which scene.
+A fault is one or a few edits of the product's source, as a developer could make them by mistake: (function, text, other text).
+The edited function is compiled and its code put in the place of the honest one while a scene is run. `CAUGHT` has the faults
+that the audit must catch, `ESCAPES` those that it cannot, `BY_CHANCE` those that it catches in some runs.
+`python -m audit.sabotages` prints what caught each, and in which scene.
 """
 
+import ast
+import inspect
 import json
 import logging
 import sys
+from contextlib import contextmanager
+from functools import partial
+from textwrap import dedent, indent
 
-import numpy as np
-
-from audit import noise_faults as noise, pipeline_faults as pipeline
+from client import app
+from client.privatize import privatize
 from experiments.audit.__main__ import KINDS
-from experiments.audit.sabotage import (
-    CONTROLS,
-    UNCLIPPED,
-    VARIANCE,
-    Sabotage,
-    drawn_by,
-    patched,
-    scaled_noise,
-)
-from fedmf.mechanisms.noise import NoiseRow
-from fedmf.normals import STEP
-from fedmf.plan import Plan
-from fedmf.randomness import PublicSeed, SecretKey, gaussian_row
+from experiments.audit.sabotage import CONTROLS, VARIANCE, Sabotage
+from experiments.audit.scene import Run, name_of
+from fedmf.mechanisms.noise import next_noise
+from fedmf.randomness import SecretKey, gaussian_row
+from fedmf.updates.masks import coordinates
+from fedmf.updates.wire import decode
+from server import exchange
+from server.checkpoint import Checkpoint
+from server.cohort import SimulatedPopulation
+from server.record import Record
+from server.state import FixedPoint, Register, apply_release, begin_epoch, first_state, make_release
+from server.strategy import FedMF
 
 SENSITIVITY, OWN_ROUND, JOURNAL = ("coupled sensitivity",), ("coupled own round",), ("coupled journal",)
 CORRELATION, REPEATED = ("residual correlation",), ("residual repeated rows",)
@@ -33,138 +37,364 @@ DIRECTIONS, TAILS, GRID = ("residual directions",), ("residual tails",), ("resid
 MASKS = ("mask correlation",)
 
 
-def everywhere(scene):
-    return True
+@contextmanager
+def edited(*edits):
+    """Put edits of the source in force for the block; a further line of the other text is indented as its first one is.
+
+    The edited functions share a dictionary MEMORY, which is empty at first, for what one fault keeps between them.
+    """
+    memory, honest, sources = {}, {}, {}
+    for function, old, new in edits:
+        source = sources.get(function) or dedent(inspect.getsource(function))
+        assert source.count(old) == 1, f"{function.__qualname__} does not have once: {old}"
+        before, _, after = source.partition(old)
+        line = before.rpartition("\n")[2]
+        margin = line[: len(line) - len(line.lstrip())]
+        sources[function] = before + new.replace("\n", f"\n{margin}") + after
+    try:
+        for function, source in sources.items():
+            tree = ast.parse(source)
+            tree.body[0].decorator_list = []
+            namespace = dict(function.__globals__)
+            exec(compile(tree, f"<edited {function.__qualname__}>", "exec"), namespace)
+            honest[function] = function.__code__
+            function.__globals__["MEMORY"] = memory
+            function.__code__ = namespace[function.__name__].__code__
+        yield
+    finally:
+        for function, code in honest.items():
+            function.__code__ = code
+            function.__globals__.pop("MEMORY", None)
+
+
+def fault(name, caught_by, *edits, applies=lambda scene: True):
+    return Sabotage(name, "", caught_by, partial(edited, *edits), applies)
 
 
 def masked(scene):
     return scene.keep_probability < 1
 
 
+def when(due, *edits):
+    """Put edits of whole statements in force in the rounds of which `due` is true, before the round of `state`."""
+    switched = (
+        (function, old, f"if MEMORY['due']:\n{indent(new, '    ')}\nelse:\n    {old}")
+        for function, old, new in edits
+    )
+    beginning = "if step or len("
+    return ((begin_epoch, beginning, f"MEMORY['due'] = {due}\n{beginning}"), *switched)
+
+
+# noise
+
+SIGMA, ROW, DRAWN = "plan.sigma_in(secrets.epoch)", 'key.derive("noise row", row)', "return numbers"
+LAST_EPOCH = "epoch == plan.participation.epochs - 1"
+GENERATOR = f'np.random.default_rng(int.from_bytes({ROW}.reveal(), "little"))'
+
+
+def timed(name, factor, applies=lambda scene: True):
+    """Multiply the noise of each release by a factor."""
+    edit = (make_release, SIGMA, f"{SIGMA} * ({factor})")
+    return fault(name, VARIANCE, edit, applies=applies)
+
+
+def keyed(name, caught_by, key, *edits, applies=lambda scene: True):
+    """Draw a fresh row of noise from another key than that of its epoch and number."""
+    return fault(name, caught_by, (gaussian_row, ROW, key), *edits, applies=applies)
+
+
+def drawn(name, caught_by, row, applies=lambda scene: True):
+    """Return another row than the one that was drawn: `numbers`, of an expression or of several lines."""
+    *lines, last = row.splitlines()
+    return fault(
+        name, caught_by, (gaussian_row, DRAWN, "\n".join([*lines, f"return {last}"])), applies=applies
+    )
+
+
+def third(name, caught_by, row):
+    """Return for the third row of an epoch one that is made of the `first`."""
+    return drawn(
+        name, caught_by, f"first = gaussian_row(key, 0, dimension) if row == 2 else 0\n{row} if row == 2 else numbers"
+    )  # fmt: skip
+
+
+def correlated(name, caught_by, row):
+    return fault(name, caught_by, (next_noise, "NoiseRow(mean, stream.own(state.step), fresh)", row))
+
+
+def released(change):
+    """Change what is released; `unrotated` is the sum without noise."""
+    made = "release = Release("
+    return make_release, made, f"{change}\n{made}"
+
+
+def public_from(epoch):
+    """Draw the noise of an epoch (from 0) and of all later ones by a key that anyone can compute."""
+    public = f"secrets.key if secrets.epoch < {epoch} else SecretKey.reproducible(secrets.epoch)"
+    return make_release, "stream, secrets.key", f"stream, {public}"
+
+
+FIRST_KEY = (first_state, "return ServerState(", "MEMORY['first'] = key\nreturn ServerState(")
+EXACT = released("MEMORY['exact'] = unrotated.copy()")
+UNBOUNDED = "if bounds.l2_norm is None:"
+# fmt: off
+NOISE = (
+    timed("noise times 0.958", "0.958"),
+    timed("no noise in two of three rounds", "state.position(plan)[1] % 3 == 0"),
+    timed("noise in the first epoch only", "secrets.epoch == 0"),
+    timed("noise in the last epoch only", f"secrets.{LAST_EPOCH}"),
+    timed("noise halved in the last epoch", f"1 - (secrets.{LAST_EPOCH}) / 2"),
+    timed("no noise on int8 values", "plan.compression.value_type != 'int8'", lambda scene: scene.value_type == "int8"),
+    timed("no noise where coordinates are padded and masked",
+          "plan.rotation.padded == plan.dimension or plan.compression.keep_probability == 1",
+          lambda scene: scene.dimension in (200, 255) and masked(scene)),
+    timed("noise for the mean", "1 / plan.denominator"),
+    timed("noise scaled by replies", "len(answered) / plan.participation.cohort_size", lambda scene: scene.silent),
+    timed("row norms of C", "np.linalg.norm(mechanism.materialize_strategy(), axis=1).min()"
+                            " / plan.factorization.epochs[secrets.epoch].sensitivity"),
+    fault("sigma of every epoch from the first one's column norm", VARIANCE, (make_release, SIGMA, "plan.sigma_in(0)"),
+          applies=lambda scene: scene.mechanism == "banded_toeplitz"),
+    fault("noise only where something was sent", SENSITIVITY,
+          released("noisy_sum = np.where(unrotated == 0, 0, noisy_sum)"), applies=masked),
+    fault("no noise where a client was clipped", VARIANCE,
+          (privatize, UNBOUNDED, f"MEMORY['over'] = MEMORY.get('over') or turned.norm > 1.5 * bounds.l2_norm\n{UNBOUNDED}"),
+          (make_release, SIGMA, f"{SIGMA} * (not MEMORY.pop('over', False))"), applies=lambda scene: scene.speaking),
+    keyed("one noise row for all rounds", REPEATED, 'key.derive("noise row", 0)'),
+    keyed("row r of an epoch is row r mod 8", REPEATED, 'key.derive("noise row", row % 8)',
+          applies=lambda scene: scene.rounds_per_epoch > 8),
+    keyed("row r of an epoch is row r mod 21", REPEATED, 'key.derive("noise row", row % 21)',
+          applies=lambda scene: scene.rounds_per_epoch > 21),
+    keyed("noise that anyone can compute", REPEATED, f"SecretKey.reproducible(0){ROW[3:]}"),
+    keyed("the same noise in all epochs", REPEATED, f"MEMORY['first']{ROW[3:]}", FIRST_KEY),
+    fault("rows from a public seed from the third epoch on", CORRELATION, public_from(2)),
+    fault("rows from a public seed from the seventh epoch on", CORRELATION, public_from(6),
+          applies=lambda scene: scene.epochs > 6),
+    third("a noise row that returns moved", REPEATED, "np.roll(first, 7)"),
+    third("a noise row that returns backwards", REPEATED, "first[::-1].copy()"),
+    third("a noise row that returns permuted", CORRELATION,
+          "first[PublicSeed(0).generator('sabotage', dimension).permutation(dimension)]"),
+    third("a noise row that returns with public signs", CORRELATION, "first * PublicSeed(0).signs(dimension, 'sabotage')"),
+    third("a coordinate whose noise returns", CORRELATION, "np.concatenate([first[:1], numbers[1:]])"),
+    drawn("no noise along one direction", DIRECTIONS,
+          "lost = PublicSeed(0).generator('sabotage direction').standard_normal(dimension)\n"
+          "numbers - lost * (lost @ numbers) / (lost @ lost)"),
+    drawn("less noise here and more there", VARIANCE, "numbers * np.resize([0.95, (2 - 0.95**2) ** 0.5], dimension)"),
+    drawn("noise shared by pairs of coordinates", CORRELATION, "np.repeat(numbers[: (dimension + 1) // 2], 2)[:dimension]"),
+    drawn("noise in tiles", REPEATED, "np.resize(numbers[:20_000], dimension)", lambda scene: scene.dimension > 20_000),
+    drawn("coordinates beyond 2^17 are the first ones", REPEATED, "np.resize(numbers[: 1 << 17], dimension)",
+          lambda scene: scene.dimension > 1 << 17),
+    drawn("noise with no tails", TAILS, f"{GENERATOR}.uniform(-1, 1, (3, dimension)).sum(axis=0) * 2.0**44"),
+    correlated("noise without C", CORRELATION, "NoiseRow(0 * mean, 1.0, fresh)"),
+    correlated("another C", CORRELATION, "NoiseRow(-mean, 2 - stream.own(state.step), fresh)"),
+    correlated("noise rounded to float16", GRID, "NoiseRow(0 * mean, 1.0, np.float64("
+               "(STEP * (mean + stream.own(state.step) * fresh)).astype(np.float16)) / STEP)"),
+    fault("a ratchet that stands still", REPEATED, (SecretKey.ratchet, 'self.derive("next epoch")', "self")),
+)
+# fmt: on
+
+# masks: keys of the clients of a message, `batch`, which are the `clients` of their round from place `start` on
+
+KEYS = "keys = [key.mask_key(client, step) for client in batch]"
+MASK_KEY = 'self.derive("mask", client, step)'
+PIECES = "pieces = [np.empty(0, np.int64)]"
+RETURNING = f"""{KEYS}
+at = step * len(clients) + start
+if epoch == 0:
+    MEMORY.update(zip(range(at, at + len(batch)), keys))
+else:
+    keys = [MEMORY[(place - 1) % self.plan.participation.clients] for place in range(at, at + len(batch))]"""
+MOVED = f"""from experiments.audit.scene import number_of
+own = {MASK_KEY}
+MEMORY[own.reveal()] = self.derive("mask", "everyone", step), number_of(client)
+return own"""
+
+
+def mask_keys(name, key, *edits, applies=masked):
+    """Give the `client` at each `place` of a message another mask key."""
+    keys = f"keys = [{key} for place, client in enumerate(batch)]"
+    return fault(name, MASKS, (FedMF.configure_train, KEYS, keys), *edits, applies=applies)
+
+
+def named_by(name, part):
+    """Derive mask keys from a part of the client's name."""
+    edit = SecretKey.mask_key, MASK_KEY, f'self.derive("mask", {part}, step)'
+    return fault(f"mask key of the {name}", MASKS, edit, applies=masked)
+
+
+# fmt: off
+OF_MASKS = (
+    mask_keys("masks shared by pairs", "key.mask_key(clients[(start + place) // 2 * 2], step)"),
+    mask_keys("one mask for all in the last epoch",
+              f"key.mask_key('everyone' if {LAST_EPOCH.replace('plan', 'self.plan')} else client, step)"),
+    mask_keys("the same masks in all epochs", "MEMORY['first'].mask_key(client, step)", FIRST_KEY),
+    mask_keys("later clients of a message have the first one's mask", "key.mask_key(batch[place if place < 2 else 0], step)",
+              applies=lambda scene: scene.together == 8 and masked(scene)),
+    fault("masks that return at another place", MASKS, (FedMF.configure_train, KEYS, RETURNING), applies=masked),
+    named_by("first three letters", "client[:3]"),
+    named_by("last two letters", "client[-2:]"),
+    named_by("part after the colon", "client.rpartition(':')[2]"),
+    named_by("number modulo 512", "f'{client[0]}{int(client.rpartition(\":\")[2]) % 512}'"),
+    fault("one mask for all, moved", MASKS,
+          (SecretKey.mask_key, f"return {MASK_KEY}", MOVED),
+          (coordinates, PIECES, f"mask_key, shift = MEMORY[mask_key.reveal()]\n{PIECES}"),
+          (coordinates, "return pieces[1] if len(pieces) == 2 else np.concatenate(pieces)",
+                        "return np.sort((np.concatenate(pieces) + shift) % dimension)"), applies=masked),
+    fault("few coordinates kept a fifth more often", ("mask share",),
+          (coordinates, PIECES, f"keep_probability *= 1.2\n{PIECES}"), applies=lambda scene: scene.keep_probability < 0.05),
+)
+# fmt: on
+
+# what clients send, and the server adds
+
+CLIPPED = "clip_l2(turned.values[kept], bounds.l2_norm, norm=turned.norm)"
+WHOLE = "clip_linf(clip_l2(turned.values, bounds.l2_norm, norm=turned.norm), bounds.linf_norm)"
+UNCLIPPED = (
+    (privatize, f"bounded = {CLIPPED}", "bounded = turned.values[kept]"),
+    (privatize, f"whole = {WHOLE}", "whole = turned.values"),
+    (
+        privatize,
+        "return Kept(clip_linf(bounded, bounds.linf_norm), is_finite)",
+        "return Kept(bounded, is_finite)",
+    ),
+)
+UNLOOKED = privatize, "turned = zero_if_not_finite(turned)", "pass"
+# Clients that neither clip what they send nor look at it: with the server's own checks this is no fault of the product.
+HOSTILE = (*UNCLIPPED, UNLOOKED)
+BOUND = "bound = UNCLIPPED_BOUND if bound is None else bound"
+UNBOUND = FixedPoint.fit.__func__, BOUND, "bound = UNCLIPPED_BOUND"
+BELIEVING = (
+    (decode, "values = clip_linf(values, bounds.linf_norm)", "pass"),
+    (decode, "values = clip_l2(values, radius)", "pass"),
+    UNBOUND,
+)
+LARGEST = "largest = float(max(values.max(initial=0), -values.min(initial=0)))"
+AS_LARGE_AS_FITS = f"{LARGEST}\nif not math.isfinite(largest):\n    return np.full(kept, 2.0**20, np.float32)"
+PASSING_ON = (decode, LARGEST, AS_LARGE_AS_FITS), UNBOUND
+NOT_FINITE = (UNCLIPPED[0], UNLOOKED, *PASSING_ON)
+
+DECODED, HEARD = "wire.decode(data, plan.bounds, kept=len(kept))", "answered.append(client)"
+ADDED = "grid.add(total, kept, sent)"
+FAVOURED = f"client == '{name_of(7)}'"
+LARGER = "type(plan.bounds)(3 * plan.bounds.l2_norm, 3 * plan.bounds.linf_norm, plan.bounds.value_type)"
+UNSPENT = Register.spend, "added: set[str] = set()", "return self\nadded: set[str] = set()"
+SENT = "sent_bytes(kept.values, task)"
+CHANGES = f"""{ADDED}
+if self.state.position(plan)[0]:
+    places, before = MEMORY[client]
+    grid.add(total, places, -before)
+MEMORY[client] = kept, sent"""
+TWICE_IN_AN_EPOCH = """asked = cohort_indices(plan, server_round)
+if (server_round - 1) % plan.participation.rounds_per_epoch == 1:
+    asked[0] = cohort_indices(plan, server_round - 1)[0]
+for index in asked:"""
+ASKED = "self._asked.append(Asked(message, epoch, step, batch, keys))"
+ASKED_TWICE = f"""{ASKED}
+if len(self._asked) == 1:
+    again = Message(content, node, MessageType.TRAIN, group_id=str(server_round))
+    self._asked.append(Asked(again, epoch, step, batch, keys))"""
+ANSWER = "awaited.pop(reply.metadata.reply_to_message_id, None)"
+
+
+def adding(change, heard=HEARD):
+    """Change how a client's decoded values, `sent`, are added, and how its name is noted."""
+    add = f"grid.add(total, kept, {DECODED})"
+    return (FedMF._add, add, f"sent = {DECODED}\n{change}"), (FedMF._add, HEARD, heard)
+
+
+def sending(name, factor, applies=lambda scene: True):
+    """Multiply the kept values of a client."""
+    edit = app.play, SENT, SENT.replace("kept.values", f"{factor} * kept.values")
+    return fault(name, SENSITIVITY, edit, applies=applies)
+
+
+# fmt: off
+CLIENTS = (
+    fault("no clipping in the last epoch", SENSITIVITY, *when(LAST_EPOCH, *UNCLIPPED, *BELIEVING)),
+    fault("no clipping in round 5", SENSITIVITY, *when("state.round == 4", *UNCLIPPED, *BELIEVING)),
+    fault("no clipping by the server", SENSITIVITY, *HOSTILE, *BELIEVING),
+    fault("no L2 clip on the path that every run takes", SENSITIVITY,
+          (privatize, CLIPPED, f"{CLIPPED} if start is None else turned.values[kept]"), applies=masked),
+    fault("no client clip where coordinates are padded and masked", SENSITIVITY,
+          (privatize, UNBOUNDED, "if is_finite and plan.rotation.padded > plan.rotation.dimension and plan.keep_probability < 1:"),
+          applies=lambda scene: scene.dimension == 1600),
+    fault("larger bounds for one client", SENSITIVITY,
+          (app.play, "turn = task.turn", f"turn = task.turn\nMEMORY['is_favoured'] = turn.{FAVOURED}"),
+          (privatize, "bounds = plan.bounds", f"bounds = {LARGER} if MEMORY['is_favoured'] else plan.bounds"),
+          (FedMF._add, DECODED, DECODED.replace("plan.bounds", f"{LARGER} if {FAVOURED} else plan.bounds")), UNBOUND),
+    fault("the server passes on what is not finite", SENSITIVITY, *HOSTILE, *PASSING_ON),
+    fault("what is not finite is passed on", SENSITIVITY, *NOT_FINITE),
+    *(fault(f"what is not finite is passed on in round {number}", SENSITIVITY,
+            *when(f"state.round == {number - 1}", *NOT_FINITE)) for number in (1, 3, 5)),
+    sending("kept values multiplied by the number of examples", "len(examples.x)", masked),
+    sending("kept values doubled with more than five examples", "(1 + (len(examples.x) > 5))"),
+    fault("changes in place of updates", SENSITIVITY, *adding(CHANGES)),
+    fault("a client of zeros is not recorded as heard", OWN_ROUND, *adding(ADDED, f"if sent.any():\n    {HEARD}")),
+    fault("divided by who spoke", SENSITIVITY,
+          *adding(f"{ADDED}\nMEMORY['spoke'] = MEMORY.get('spoke', 0) + bool(sent.any())"),
+          released("noisy_sum = noisy_sum * np.float32(plan.participation.cohort_size / max(1, MEMORY.pop('spoke', 0)))")),
+    fault("one who cannot train silences all of the message", SENSITIVITY, (app.play, "return zeros(task, plan)", "raise"),
+          applies=lambda scene: scene.together > 1),
+    fault("a second participation", SENSITIVITY,
+          (SimulatedPopulation.cohort, "for index in cohort_indices(plan, server_round) if nodes else ():", TWICE_IN_AN_EPOCH),
+          UNSPENT),
+    fault("a client asked through two messages", SENSITIVITY, (FedMF.configure_train, ASKED, ASKED_TWICE), UNSPENT),
+    fault("a client that answers twice counts twice", SENSITIVITY,
+          (exchange.Pulls.until, f"if {ANSWER} is not None:", f"{ANSWER}\nif True:"),
+          (FedMF._add, ANSWER, "awaited.get(reply.metadata.reply_to_message_id)"),
+          (FedMF._add, HEARD, f"if client not in answered:\n    {HEARD}"), applies=lambda scene: scene.silent),
+)
+# fmt: on
+
+# models, recovery
+
+FOLLOWING = "following = replace(state, round="
+LEAKING = f"""if secrets is not None:  # no replay
+    noise = (release.noisy_sum - MEMORY['exact']) / plan.denominator
+    slots = {{**slots, 'velocity': np.float32(slots['velocity'] - noise)}}
+{FOLLOWING}"""
+LEAKING_START = """for who in range(self.plan.participation.clients):
+    self.models[0] += 0.01 * np.nan_to_num(holds(who, 1), posinf=0, neginf=0)
+state = first_state("""
+RESTORED = "return replace(state, secrets=secrets_at(plan, kept.secrets, state.round)), replayed"
+DRAWN_AGAIN = f"""if len(replayed) > 1:
+    state = replayed[-2][0]
+    with self.record._writing() as connection:  # whose primary key would refuse the round
+        for table in ("release", "heard", "blob"):
+            connection.execute(f"DELETE FROM {{table}} WHERE round > ?", (state.round,))
+    secrets = type(kept.secrets)(state.position(plan)[0], kept.secrets.key.derive("again"), None)
+    return replace(state, secrets=secrets_at(plan, secrets, state.round)), replayed[:-1]
+{RESTORED}"""
+RECORDED = "wire.to_bytes(release.noisy_sum)", "wire.to_bytes(MEMORY['exact'].astype('<f4'))"
+
+
 def resumed(scene):
     return scene.resume_after is not None
 
 
-def fault(name, caught_by, patches, applies=everywhere):
-    return Sabotage(name, "", caught_by, patches, applies)
-
-
-def timed(name, factor_at, applies=everywhere):
-    """Scale the noise of some rounds."""
-    return fault(name, VARIANCE, lambda: scaled_noise(factor_at), applies)
-
-
-def drawn(name, caught_by, draw, applies=everywhere):
-    """Draw fresh rows of noise with `draw(key, row, dimension)`."""
-    return fault(name, caught_by, lambda: drawn_by(draw), applies)
-
-
 # fmt: off
-CAUGHT = (
-    timed("noise times 0.958", lambda plan, epoch, step: 0.958),
-    timed("no noise in two of three rounds", lambda plan, epoch, step: float(step % 3 == 0)),
-    timed("noise in the first epoch only", lambda plan, epoch, step: float(epoch == 0)),
-    timed("noise in the last epoch only", lambda plan, epoch, step: float(noise.is_last(plan, epoch))),
-    timed("noise halved in the last epoch", lambda plan, epoch, step: 1 - noise.is_last(plan, epoch) / 2),
-    timed("no noise on int8 values",
-          lambda plan, *_: float(plan.compression.value_type != "int8"), lambda scene: scene.value_type == "int8"),
-    timed("no noise where coordinates are padded and masked", noise.unpadded_or_unmasked,
-          lambda scene: scene.dimension in (200, 255) and masked(scene)),
-    timed("noise for the mean", lambda plan, *_: 1 / plan.denominator),
-    fault("row norms of C", VARIANCE, lambda: noise.of_plan(noise.by_row_norms)),
-    fault("noise only where something was sent", SENSITIVITY, lambda: noise.after_release(noise.only_where_sent), masked),
-    fault("no noise where a client was clipped", VARIANCE, noise.none_where_clipped, lambda scene: scene.speaking),
-    drawn("one noise row for all rounds", REPEATED, lambda key, row, d: gaussian_row(key, 0, d)),
-    drawn("a noise row that returns moved", REPEATED, noise.third_from_first(lambda own, first: np.roll(first, 7))),
-    drawn("a noise row that returns backwards", REPEATED, noise.third_from_first(lambda own, first: first[::-1].copy())),
-    drawn("a noise row that returns permuted", CORRELATION, noise.third_from_first(noise.permuted)),
-    drawn("no noise along one direction", DIRECTIONS, noise.changed(noise.without_a_direction)),
-    drawn("a noise row that returns with public signs", CORRELATION,
-          noise.third_from_first(lambda own, first: first * PublicSeed(0).signs(len(first), "sabotage"))),
-    drawn("a coordinate whose noise returns", CORRELATION,
-          noise.third_from_first(lambda own, first: np.concatenate([first[:1], own[1:]]))),
-    drawn("less noise here and more there", VARIANCE,
-          noise.changed(lambda drawn: drawn * np.resize([0.95, (2 - 0.95**2) ** 0.5], len(drawn)))),
-    drawn("noise shared by pairs of coordinates", CORRELATION,
-          lambda key, row, d: np.repeat(gaussian_row(key, row, (d + 1) // 2), 2)[:d]),
-    drawn("noise in tiles", REPEATED,
-          lambda key, row, d: np.resize(gaussian_row(key, row, min(d, noise.TILE)), d), lambda scene: scene.dimension > noise.TILE),
-    drawn("noise with no tails", TAILS,
-          lambda key, row, d: noise.generator(key, row).uniform(-1, 1, (3, d)).sum(axis=0) / STEP),
-    drawn("noise that anyone can compute", REPEATED, lambda key, row, d: gaussian_row(SecretKey.reproducible(0), row, d)),
-    fault("the same noise in all epochs", REPEATED,
-          lambda: noise.with_key(lambda first, purpose, at: (first, purpose, *at) if purpose == "noise row" else None)),
-    fault("noise without C", CORRELATION, lambda: noise.correlated(lambda row: NoiseRow(0 * row.mean, 1.0, row.fresh))),
-    fault("another C", CORRELATION, lambda: noise.correlated(lambda row: NoiseRow(-row.mean, 2 - row.own, row.fresh))),
-    fault("noise rounded to float16", GRID, lambda: noise.correlated(noise.of_float16)),
-    fault("masks shared by pairs", MASKS, lambda: pipeline.of_the_cohort(lambda place: place - place % 2), masked),
-    fault("one mask for all in the last epoch", MASKS, lambda: pipeline.masks_of(pipeline.in_the_last_epoch), masked),
-    fault("the same masks in all epochs", MASKS,
-          lambda: noise.with_key(lambda first, purpose, at: (first, purpose, at[0], 0) if purpose == "mask" else None), masked),
-    fault("masks that return at another place", MASKS, lambda: pipeline.masks_of(pipeline.elsewhere), masked),
-    fault("one mask for all, moved", MASKS, pipeline.one_mask_moved, masked),
-    fault("a ratchet that stands still", REPEATED, lambda: patched((SecretKey, "ratchet", lambda self: self))),
-    fault("no clipping in the last epoch", SENSITIVITY,
-          lambda: pipeline.when(UNCLIPPED, lambda plan, epoch, step: noise.is_last(plan, epoch))),
-    fault("no clipping in round 5", SENSITIVITY, lambda: pipeline.when(UNCLIPPED, pipeline.in_round(5))),
-    fault("larger bounds for one client", SENSITIVITY, pipeline.larger_bounds_for_one),
-    fault("no clipping by the server", SENSITIVITY, lambda: patched(*pipeline.HOSTILE, *UNCLIPPED[2:])),
-    fault("the server passes on what is not finite", SENSITIVITY, lambda: patched(*pipeline.HOSTILE, *pipeline.UNLOOKED)),
-    fault("what is not finite is passed on", SENSITIVITY, lambda: patched(*pipeline.NOT_FINITE)),
-    fault("what is not finite is passed on in round 1", SENSITIVITY,
-          lambda: pipeline.when(pipeline.NOT_FINITE, pipeline.in_round(1))),
-    fault("what is not finite is passed on in round 3", SENSITIVITY,
-          lambda: pipeline.when(pipeline.NOT_FINITE, pipeline.in_round(3))),
-    fault("what is not finite is passed on in round 5", SENSITIVITY,
-          lambda: pipeline.when(pipeline.NOT_FINITE, pipeline.in_round(5))),
-    fault("changes in place of updates", SENSITIVITY, lambda: pipeline.adding_each(pipeline.changes)),
-    fault("a second participation", SENSITIVITY, pipeline.taking_part_twice),
-    fault("a client that answers twice counts twice", SENSITIVITY, pipeline.counting_twice, lambda scene: scene.silent),
-    fault("divided by who spoke", SENSITIVITY, noise.divided_by_who_spoke),
-    fault("momentum that leaks", JOURNAL, pipeline.leaking_momentum),
-    fault("an initial model that leaks", OWN_ROUND, pipeline.leaking_start),
-    fault("noise drawn anew after a resume", JOURNAL, pipeline.drawn_anew, resumed),
-    fault("a journal ahead of the noise", JOURNAL, pipeline.ahead_of_the_noise, resumed),
-    # shared/docs/SABOTAGES.md
-    fault("no L2 clip on the path that every run takes", SENSITIVITY, pipeline.unclipped_beside_a_start, masked),
-    fault("kept values multiplied by the number of examples", SENSITIVITY, lambda: pipeline.sending(lambda examples: examples), masked),
-    fault("rows from a public seed from the third epoch on", CORRELATION, lambda: noise.public_from(2)),
-    fault("sigma of every epoch from the first one's column norm", VARIANCE,
-          lambda: patched((Plan, "sigma_in", lambda self, epoch, honest=Plan.sigma_in: honest(self, 0))), lambda scene: scene.mechanism == "banded_toeplitz"),
-    drawn("row r of an epoch is row r mod 8", REPEATED,
-          lambda key, row, d: gaussian_row(key, row % 8, d),
-          lambda scene: scene.rounds_per_epoch > 8 or scene.mechanism == "banded_toeplitz"),
-    fault("mask key of the first three letters", MASKS,
-          lambda: pipeline.masks_of(lambda strategy, client, step, key: (key, client[:3], step)), masked),
-    fault("noise scaled by replies", VARIANCE,
-          lambda: noise.of_plan(lambda plan, state, answered: noise.scaled(plan, len(answered) / plan.participation.cohort_size)),
-          lambda scene: scene.silent),
-    fault("a client asked through two messages", SENSITIVITY, pipeline.asked_twice),
-    # found by reviewers
-    fault("rows from a public seed from the seventh epoch on", CORRELATION, lambda: noise.public_from(6), lambda scene: scene.epochs > 6),
-    drawn("row r of an epoch is row r mod 21", REPEATED,
-          lambda key, row, d: gaussian_row(key, row % 21, d), lambda scene: scene.rounds_per_epoch > 21),
-    drawn("coordinates beyond 2^17 are the first ones", REPEATED,
-          lambda key, row, d: np.resize(gaussian_row(key, row, min(d, 1 << 17)), d), lambda scene: scene.dimension > 1 << 17),
-    fault("mask key of the last two letters", MASKS,
-          lambda: pipeline.masks_of(lambda strategy, client, step, key: (key, client[-2:], step)), masked),
-    fault("later clients of a message have the first one's mask", MASKS,
-          lambda: pipeline.of_the_cohort(lambda place: place - (place % 8 if place % 8 > 1 else 0)), lambda scene: scene.together == 8 and masked(scene)),
-    fault("few coordinates kept a fifth more often", ("mask share",), lambda: pipeline.keeping(pipeline.a_fifth_more), lambda scene: scene.keep_probability < 0.05),
-    fault("kept values doubled with more than five examples", SENSITIVITY, lambda: pipeline.sending(lambda examples: 1 + (examples > 5))),
-    fault("a client of zeros is not recorded as heard", OWN_ROUND, lambda: pipeline.adding_each(pipeline.without_zeros)),
-    fault("no client clip where coordinates are padded and masked", SENSITIVITY, pipeline.unclipped_where_padded_and_masked,
-          lambda scene: scene.dimension == 1600),
-    fault("mask key of what follows the colon", MASKS,
-          lambda: pipeline.masks_of(lambda strategy, client, step, key: (key, client.rpartition(":")[2], step)), masked),
-    fault("mask key of the number modulo 512", MASKS,
-          lambda: pipeline.masks_of(lambda strategy, client, step, key: (key, f"{client[0]}{int(client.split(':')[1]) % 512}", step)), masked),
-    fault("one who cannot train silences all of the message", SENSITIVITY, pipeline.failing_together, lambda scene: scene.together > 1),
+MODELS = (
+    fault("momentum that leaks", JOURNAL, EXACT, (apply_release, FOLLOWING, LEAKING)),
+    fault("an initial model that leaks", OWN_ROUND, (Run.__init__, "state = first_state(", LEAKING_START)),
+    fault("noise drawn again after a resume", JOURNAL, (Checkpoint.restore, RESTORED, DRAWN_AGAIN), applies=resumed),
+    fault("a journal ahead of the noise", JOURNAL, EXACT, (Record.append, *RECORDED), applies=resumed),
 )
-ESCAPES = (drawn("float32 rows", (), noise.of_float32), drawn("noise of a short key", (), noise.of_a_short_key))
+CAUGHT = (*NOISE, *OF_MASKS, *CLIENTS, *MODELS)
+
+BOX_AND_MULLER = f"""rng, pairs = {GENERATOR}, -(-dimension // 2)
+radius = np.sqrt(-2 * np.log((rng.integers(2**53, size=pairs) + 0.5) / 2**53)).astype(np.float32)
+angle = 2 * np.pi * (rng.integers(2**24, size=pairs) + 0.5) / 2**24
+planar = np.stack([np.cos(angle), np.sin(angle)]).astype(np.float32) * radius
+planar.ravel()[:dimension].astype(np.float64) * 2.0**44"""
+TWO_CORRELATED = """if dimension > 42:
+    numbers[42] = 0.3 * numbers[5] + (1 - 0.3**2) ** 0.5 * numbers[42]
+numbers"""
+ESCAPES = (
+    drawn("float32 rows", (), BOX_AND_MULLER),
+    keyed("noise of a short key", (), f"SecretKey.reproducible(int.from_bytes({ROW}.reveal()[:4])){ROW[3:]}"),
+)
 BY_CHANCE = (
-    drawn("two coordinates with correlated noise", (), noise.changed(noise.two_correlated)),
-    fault("no noise in one epoch of a thousand", (), lambda: noise.of_plan(noise.rarely_none)),
+    drawn("two coordinates with correlated noise", (), TWO_CORRELATED),
+    timed("no noise in one epoch of a thousand", "int.from_bytes(secrets.key.derive('rare').reveal()[:8]) % 1000 != 0"),
 )
 # fmt: on
 

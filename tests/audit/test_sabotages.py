@@ -2,9 +2,7 @@
 
 import pytest
 
-from audit.pipeline_faults import HOSTILE
-from audit.sabotages import CAUGHT, ESCAPES, catches
-from experiments.audit.sabotage import patched
+from audit.sabotages import CAUGHT, ESCAPES, HOSTILE, catches, edited
 from experiments.audit.scene import Scene
 from experiments.audit.tested import coupled_findings
 
@@ -26,7 +24,7 @@ def test_what_the_document_says_escapes_escapes(sabotage):
 @pytest.mark.parametrize("silent", [False, True])
 def test_hostile_clients_move_no_more_than_the_server_lets_them(silent):
     """They neither clip nor look at what they send; where the scene is silent they answer twice, late and never too."""
-    with patched(*HOSTILE):
+    with edited(*HOSTILE):
         found = coupled_findings(Scene("rotated, hostile clients", silent=silent), 0)
     assert not any(one.refutes or one.is_inconclusive for one in found)
 

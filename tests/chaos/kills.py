@@ -82,11 +82,8 @@ def noting(commit, file):
     notes = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def noted(self, release):
-        about = {
-            "answered": release.answered,
-            "sum": release.noisy_sum.tobytes().hex(),
-            "process": os.getpid(),
-        }
+        noisy = release.noisy_sum.tobytes().hex()
+        about = {"answered": release.answered, "sum": noisy, "process": os.getpid()}
         os.write(notes, json.dumps({"round": release.round, **about}).encode() + b"\n")
         commit(self, release)
         os.write(notes, json.dumps({"done": release.round, **about}).encode() + b"\n")

@@ -17,7 +17,7 @@ from experiments.deployment.server import deploy
 from fedmf.errors import ReleaseOrderError
 from fedmf.randomness import SecretKey
 from fedmf.updates.wire import TAG_BYTES
-from nodes import DATA, TWO, Nodes, key_of, play_here, playing
+from nodes import DATA, TWO, Nodes, key_of, playing
 from server import strategy
 from server.record import Record
 
@@ -31,9 +31,8 @@ ROUNDS = range(1, 7)
 
 
 @pytest.fixture
-def play(tmp_path, monkeypatch):
+def play(tmp_path, in_this_process):
     """Return what plays a run of nodes a and b and computes it again; `reply(node, round, honest)` changes what is collected."""
-    play_here(monkeypatch)
 
     def played(change=lambda node, number, replies: replies):
         directory, notes = tmp_path / "run", []
@@ -117,20 +116,15 @@ def test_a_reply_that_comes_twice_or_a_round_late_counts_once_or_not_at_all(play
     assert [number for number in ROUNDS if key_of("b") not in heard[number]] == [2, 5]
 
 
-def test_one_bit_of_a_release_another_noise_row_and_another_key_are_found(play):
-    found, witness = play()
-    changed = np.array(found.releases[3].noisy_sum)
-    changed[3] = np.nextafter(changed[3], np.float32(np.inf))
-    releases = [*found.releases[:3], replace(found.releases[3], noisy_sum=changed), *found.releases[4:]]
-    keys = witness.first_keys()
-    assert 4 in recount(found.experiment, releases, keys, found.apps).unexplained
-    other = {epoch: key.ratchet() for epoch, key in keys.items()}
-    assert recount(found.experiment, found.releases, other, found.apps).unexplained == [*ROUNDS]
-
-
-def test_a_client_that_is_heard_twice_a_changed_roster_and_a_second_key_of_an_epoch_are_found(play):
+def test_the_witness_finds_one_bit_another_key_a_client_heard_twice_and_a_changed_roster(play):
     found, witness = play()
     first, second, *others = found.releases
+    changed = np.array(second.noisy_sum)
+    changed[3] = np.nextafter(changed[3], np.float32(np.inf))
+    releases, keys = [first, replace(second, noisy_sum=changed), *others], witness.first_keys()
+    assert 2 in recount(found.experiment, releases, keys, found.apps).unexplained
+    other = {epoch: key.ratchet() for epoch, key in keys.items()}
+    assert recount(found.experiment, found.releases, other, found.apps).unexplained == [*ROUNDS]
     plan, keys, rosters = found.experiment.plan, witness.keys, witness.rosters
     roster = rosters[1][0]
     other = replace(roster, nodes={node: count + 1 for node, count in roster.nodes.items()})
@@ -146,32 +140,32 @@ def test_a_client_that_is_heard_twice_a_changed_roster_and_a_second_key_of_an_ep
             check_key_chain({**keys, 1: wrong}, 2)
 
 
-def late(release, waiting=[]):  # noqa: B006  kept from call to call
-    """Put off each round of an epoch until the next is there."""
-    due = [*waiting, *([release] if release.round % 3 == 0 else [])]
-    waiting[:] = [release] if release.round % 3 else []
-    return due
+def twice(append, record, release):
+    for _ in range(1 + (release.round == 3)):
+        append(record, release)
+
+
+def lost(append, record, release):
+    if release.round != 2:
+        append(record, release)
+
+
+def late(append, record, release, waiting=[]):  # noqa: B006
+    waiting.append(release)
+    while waiting and release.round % 3 == 0:  # the rounds of an epoch together
+        append(record, waiting.pop(0))
 
 
 @pytest.mark.parametrize(
-    ("appended", "error", "said"),
+    ("write", "error", "said"),
     [
-        (lambda one: [one] * (1 + (one.round == 3)), ReleaseOrderError, "round 3 is not released: UNIQUE"),
-        (
-            lambda one: [one] * (one.round != 2),
-            AssertionError,
-            "before the round was on disk|rounds were to be",
-        ),
+        (twice, ReleaseOrderError, "round 3 is not released: UNIQUE"),
+        (lost, AssertionError, "before the round was on disk|rounds were to be"),
         (late, AssertionError, "before the round was on disk"),
     ],
-    ids=["twice", "lost", "late"],
 )
-def test_a_round_that_is_released_twice_or_lost_or_shown_before_it_is_on_disk_is_found(
-    play, monkeypatch, appended, error, said
-):
+def test_a_round_that_is_released_twice_lost_or_shown_early_is_found(play, monkeypatch, write, error, said):
     append = Record.append
-    monkeypatch.setattr(
-        Record, "append", lambda record, release: [append(record, one) for one in appended(release)]
-    )
+    monkeypatch.setattr(Record, "append", lambda record, release: write(append, record, release))
     with pytest.raises(error, match=said):
         play()

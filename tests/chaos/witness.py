@@ -96,9 +96,7 @@ def _remember(known, epoch, value):
 def check_released_once(releases, rounds):
     """Assert that each of `rounds` has one record, and no two rounds the same sum, as of one noise row."""
     found = [release.round for release in releases]
-    assert found == list(range(1, rounds + 1)), (
-        f"{rounds} rounds were to be released once; these were: {found}"
-    )
+    assert found == list(range(1, rounds + 1)), f"{rounds} rounds were to be released once: {found}"
     assert len({one.noisy_sum.tobytes() for one in releases}) == rounds, "two rounds have the same noisy sum"
 
 
@@ -121,9 +119,7 @@ def check_key_chain(keys, epochs):
     counts = {epoch: len(found) for epoch, found in keys.items()}
     assert counts == dict.fromkeys(range(epochs), 1), f"numbers of keys by epoch: {counts}"
     chain = [keys[epoch][0] for epoch in range(epochs)]
-    assert all(key.ratchet() == following for key, following in pairwise(chain)), (
-        "a key follows from no other"
-    )
+    assert all(key.ratchet() == after for key, after in pairwise(chain)), "a key follows from no other"
 
 
 def last_on_disk(directory):
@@ -221,12 +217,8 @@ def _sums(plan, state, release, apps):
         clients_of[node_of(client)].append(client)
     for node, clients in clients_of.items():
         keys = [state.secrets.key.mask_key(client, step) for client in clients]
-        task = {
-            wire.EPOCH: epoch,
-            wire.STEP: step,
-            wire.CLIENT: clients,
-            wire.MASK_KEY: [key.reveal() for key in keys],
-        }
+        task = {wire.EPOCH: epoch, wire.STEP: step, wire.CLIENT: clients}
+        task[wire.MASK_KEY] = [key.reveal() for key in keys]
         content = RecordDict({wire.MODEL: arrays, wire.TASK: ConfigRecord(task)})
         message = Message(content, 1, MessageType.TRAIN, group_id=str(release.round))
         message.metadata.__dict__["_message_id"] = "recounted"

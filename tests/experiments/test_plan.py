@@ -47,9 +47,7 @@ def shown(capsys):
 
     def call(*overrides):
         capsys.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main([word for part in overrides for word in part.split()])
-        return caught.value.code, *capsys.readouterr()
+        return runs.ended(capsys, main, [word for part in overrides for word in part.split()])
 
     return call
 

@@ -5,7 +5,6 @@ import json
 import sys
 import threading
 import time
-from functools import cache
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +27,6 @@ from fedmf.updates import wire
 from plans import KEY, PLAN, fields_of, honest, random_vector, replying
 from poison import values_in
 from runs import metrics, model
-from server import membership
 from server.cohort import ROSTER, Roster
 from server.exchange import THREAD
 from server.known_nodes import EVERY_NODE, Attendance, KnownNode, KnownNodes, node_key
@@ -85,14 +83,6 @@ def write_list(path, **nodes):
 def key_of(name):
     """Return the short key of the node called `name`."""
     return node_key(name.encode())
-
-
-def play_here(monkeypatch):
-    """Let server and nodes play in this process: no wait for nodes, logs as they are, settings composed once and not for each message."""
-    monkeypatch.setattr(membership, "PAUSE", 0.01)
-    monkeypatch.setattr(apps, "prepare", lambda: None)
-    for name in ("run_settings", "node_settings"):
-        monkeypatch.setattr(apps, name, cache(getattr(apps, name)))
 
 
 def holding(clients):

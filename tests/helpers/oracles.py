@@ -12,7 +12,6 @@ from typing import TypeVar
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from scipy.stats import binom
 
 from fedmf import compiling
 from fedmf.accounting.tight import Setting
@@ -130,9 +129,6 @@ def hitting_probability(stop, *, tau, keep_probability):
     return Setting(tau, keep_probability, 1.0).hits(stop)
 
 
-HONEST = 1000
-
-
 def banded(rounds=4, second=0.5):
     """Return a custom strategy matrix: two bands."""
     return np.eye(rounds) + second * np.eye(rounds, k=-1)
@@ -164,27 +160,6 @@ def refuted(findings):
 def named(findings, test):
     (finding,) = (finding for finding in findings if finding.test == test)
     return finding
-
-
-def check_levels(tests, audit, reached, bounds=(), overall=1e-6):
-    """Assert that of `HONEST` calls of `audit`, each a tuple of findings, none is refuted and few fall below each level.
-
-    A test may fall below a level as often as that states, one time in 10^5 more. `reached` is a level and the share of audits
-    that at least fall below it, but for `bounds`, which are conservative.
-    """
-    found = [audit() for _ in range(HONEST)]
-    assert {len(findings) for findings in found} == {len(tests)}
-    observed = {test: np.array([named(findings, test).observed for findings in found]) for test in tests}
-    together = len(tests) * np.min(list(observed.values()), axis=0)
-    assert np.all(together > overall)
-    for level, values in [
-        (0.05, together),
-        *((level, one) for level in (0.01, 0.1, 0.3) for one in observed.values()),
-    ]:
-        assert np.count_nonzero(values <= level) <= binom.ppf(1 - 1e-5, HONEST, level)
-    level, share = reached
-    for test in set(tests) - set(bounds):
-        assert np.count_nonzero(observed[test] <= level) >= share * HONEST
 
 
 def falling(rounds, last):

@@ -66,6 +66,13 @@ def refused(capsys, directory, *overrides, call=run):
     return capsys.readouterr().err
 
 
+def ended(capsys, call, *arguments):
+    """Return exit code, stdout and stderr of a call that ends as a command does."""
+    with pytest.raises(SystemExit) as end:
+        call(*arguments)
+    return end.value.code, *capsys.readouterr()
+
+
 def in_directory(directory, *overrides):
     """Return the settings of a run in `directory`: those that tests repeat are composed once, for it takes Hydra .13 s.
 

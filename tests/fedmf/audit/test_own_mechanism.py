@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from fedmf.audit import Stated, coupled, residuals
-from fedmf.audit.coupling import OWN_ROUND
 from fedmf.audit.residual import CORRELATION
 from oracles import named, refuted
 
@@ -46,13 +45,6 @@ def test_one_that_forgets_a_row_of_its_noise_is_found_by_the_correlation_of_its_
     found = residuals(broken, stated)
     assert CORRELATION in refuted(found)
     assert named(found, CORRELATION).where.startswith("rounds 2")
-
-
-def test_one_that_sends_a_part_a_round_late_is_found_by_the_rounds_that_it_reaches():
-    late = sums.copy()
-    late[3] = 0.1 * late[2]
-    moved, still = (np.array([list(my_server(s, np.random.default_rng(0)))]) for s in (late, 0 * sums))
-    assert OWN_ROUND in refuted(coupled(moved, still, stated, own_rounds=[2], tolerance=1e-12))
 
 
 def test_the_example_is_the_one_of_the_document():

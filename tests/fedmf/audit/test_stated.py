@@ -21,9 +21,8 @@ def test_whitening_is_a_triangular_strategy_matrix_and_of_a_tree_it_has_orthonor
     assert np.any(own < 0.9 * accounted)
 
 
-@pytest.mark.parametrize("strategy", [banded(3), banded(3).T])
-def test_whitened_noise_has_the_identity_for_its_covariance(strategy):
-    stated = Stated.of_strategy(strategy, sigma=2.5, l2_norm=1.0, epochs=2)
+def test_whitened_noise_has_the_identity_for_its_covariance():
+    stated = Stated.of_strategy(banded(3).T, sigma=2.5, l2_norm=1.0, epochs=2)
     values = stated.whitened(noise(stated, np.random.default_rng(0), runs=2, dimension=20_000))
     flat = values.transpose(1, 2, 0, 3).reshape(6, -1)
     np.testing.assert_allclose(flat @ flat.T / flat.shape[1], np.eye(6), atol=0.03)
