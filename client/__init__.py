@@ -10,7 +10,7 @@ from fedmf.lazy import lazily
 
 if TYPE_CHECKING:  # the public names
     from client.app import make_client_app as make_client_app
-    from client.data import Dataset as Dataset, Examples as Examples
+    from client.data import Dataset as Dataset, Examples as Examples, from_arrays as from_arrays
     from client.metrics import Metric as Metric
     from client.models import with_adapters as with_adapters
     from client.parameters import flat_parameters as flat_parameters, layout_of as layout_of

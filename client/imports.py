@@ -19,6 +19,8 @@ from fedmf.errors import FedmfError, SettingError
 
 T = TypeVar("T")
 
+LENT = "python-"  # how the path of an object begins that is in no module
+lent: dict[str, Any] = {}  # such objects, by their paths, while the Python program that made them lends them
 _LONGEST = 300  # characters of a message: torch's can hold whole tensors
 # Packages whose frames are not where a user's mistake is.
 _NOT_THEIRS = {"fedmf", "client", "server", "experiments", "torch", "numpy", "flwr"} | sys.stdlib_module_names
@@ -119,6 +121,21 @@ def looking_here() -> Iterator[None]:
         sys.path.remove("")
 
 
+@contextmanager
+def lending(objects: Mapping[str, Any]) -> Iterator[None]:
+    """Let `import_path` find `objects` by their paths, each `LENT` and a digest, inside the block.
+
+    What the program itself gives is called without a promise of what it makes.
+    """
+    before = dict(lent)
+    lent.update(objects)
+    try:
+        yield
+    finally:
+        lent.clear()
+        lent.update(before)
+
+
 def import_path(path: str, argument: str) -> Any:
     """Return the object at `package.module:attribute`, or raise `SettingError` about `argument`.
 
@@ -127,6 +144,8 @@ def import_path(path: str, argument: str) -> Any:
     >>> import_path("math:pi", "constant")
     3.141592653589793
     """
+    if path in lent:
+        return lent[path]
     module, _, attribute = path.partition(":")
     with own_code(f"{argument} is {path!r}, which cannot be imported as package.module:name"), looking_here():
         return getattr(importlib.import_module(module), attribute)
@@ -141,7 +160,7 @@ def import_maker(path: str, argument: str, kind: type) -> Callable[..., Any]:
     <class 'fractions.Fraction'>
     """
     found = import_path(path, argument)
-    if not makes(found, kind):
+    if path not in lent and not makes(found, kind):
         raise SettingError(
             f"{argument} is {path!r}, which does not say that it makes a {kind.__name__}, so that it was not called; "
             f"annotate the function with `-> {kind.__name__}`, or name a class of {kind.__name__}s."

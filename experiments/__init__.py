@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.session.python_api import run as run
+    from experiments.python_api import run as run
 
 __all__ = ["run"]
 
@@ -20,7 +20,7 @@ INTERRUPTED = 130  # exit code after Ctrl-C, SIGTERM or SIGHUP
 def __getattr__(name: str) -> Any:
     """Return `run` of the Python API at its first use: commands do not need it."""
     if name == "run":
-        from experiments.session.python_api import run
+        from experiments.python_api import run
 
         return run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,6 +11,7 @@ code: name it yourself (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=cu
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from client.metrics import METRICS, check_metrics, find_metrics, further_metrics
 from client.parameters import layout_of
@@ -56,7 +57,15 @@ class EvaluateSettings:
 
 
 def evaluate(settings: EvaluateSettings) -> None:
-    """Print the scores of the model in `settings.directory`, and what they were measured on. The loss is in nats.
+    """Print the scores of the model in `settings.directory`, and what they were measured on."""
+    document = scores(settings)
+    rows = [(words_of(key), text_of(key, value)) for key, value in document.items()]
+    title = f"Scores of {Path(settings.directory)}"
+    output.show(settings.output, document, lambda: output.print_table(title, {}, rows))
+
+
+def scores(settings: EvaluateSettings) -> dict[str, Any]:
+    """Return the scores of the model in `settings.directory`, and what they were measured on. The loss is in nats.
 
     Raises `SettingError` before anything is imported for code that only the directory names, without `trust_code`.
     """
@@ -91,7 +100,7 @@ def evaluate(settings: EvaluateSettings) -> None:
         messages.warning(
             f"{directory} is a run that is NOT private: without noise, or with reproducible secrets."
         )
-    document = {
+    return {
         "accuracy": result.accuracy,
         "loss": result.loss,
         **result.metrics,
@@ -101,8 +110,6 @@ def evaluate(settings: EvaluateSettings) -> None:
         "source": dataset.source,
         "parameters": layout_of(model).dimension,
     }
-    rows = [(words_of(key), text_of(key, value)) for key, value in document.items()]
-    output.show(settings.output, document, lambda: output.print_table(f"Scores of {directory}", {}, rows))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,16 @@ class ExportSettings:
 
 
 def export(settings: ExportSettings) -> None:
-    """Write the model of a finished run; print where it is, and on stderr the statement that goes along.
+    """Write the model of a finished run; print where it is, and on stderr the statement that goes along."""
+    files, statement = written(settings)
+    if settings.output == "text":
+        messages.info(f"with the privacy statement of the run: {statement}")
+    document = {"files": list(map(str, files)), "statement": statement}
+    output.show(settings.output, document, lambda: print(files[0]))
+
+
+def written(settings: ExportSettings) -> tuple[list[Path], str]:
+    """Write the model of a finished run; return the files, the model's first, and the statement that goes along.
 
     Raises a `FedmfError` before anything is written for a run that has not finished, a place that is taken, a package
     that is not installed, code that only the directory names, and a model that the format cannot hold.
@@ -95,10 +104,7 @@ def export(settings: ExportSettings) -> None:
     for path, data in files.items():
         with path.open("xb") as opened:
             opened.write(data)
-    document = {"files": [str(path) for path in reversed(files)], "statement": paragraph}
-    if settings.output == "text":
-        messages.info(f"with the privacy statement of the run: {document['statement']}")
-    output.show(settings.output, document, lambda: print(file))
+    return [*reversed(files)], paragraph
 
 
 if __name__ == "__main__":

@@ -23,24 +23,20 @@ document's `warnings`.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from functools import lru_cache, partial
-from itertools import product
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from functools import partial
 from typing import Any, NoReturn
 
 from experiments.cli import command, output
 from experiments.pages.wording import bound, holds_for, number, text_of, words_of
-from experiments.settings.groups import (
-    MechanismSettings,
-    factorize,
-    find_family,
-    lowest_rms_error,
-)
+from experiments.settings.compose import compose
+from experiments.settings.figures import MOST_ROUNDS, PlanSettings, plan_of, plans_to_try, privacy_of
+from experiments.settings.groups import lowest_rms_error
 from experiments.settings.log import messages
 from experiments.settings.recorded import flattened
 from experiments.settings.schema import Settings
-from experiments.settings.values import PRINTED, Output, keyed
+from experiments.settings.values import keyed
 from fedmf.accounting import (
     EpochEvent,
     Ledger,
@@ -49,28 +45,21 @@ from fedmf.accounting import (
     privacy_spent,
 )
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
-from fedmf.checks import check_positive
 from fedmf.errors import ParticipationError, SettingError
-from fedmf.mechanisms import RunFactorization, design_run, prefix_sum
+from fedmf.mechanisms import design_run
 from fedmf.outlook import MOST_NOISE, MOST_NOISE_OF_LARGE, about_cost, about_noise, misgivings, noise_of_run
-from fedmf.participation import Participation, rounds_that_fit
-from fedmf.plan import Compression, Plan, PrivacyTarget, make_bounds, make_plan
-from fedmf.randomness import PublicSeed
-from fedmf.setting import ACCOUNTANTS, ADJACENCIES, REQUIRED, ROTATIONS, setting
+from fedmf.participation import rounds_that_fit
+from fedmf.plan import Plan, PrivacyTarget
 from fedmf.updates.client_plan import default_linf_ratio
 from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
 
 UNIT = "one client"
-MOST_ROUNDS = 2**12  # of a run: beyond, the optimum takes longer to find than a plan should
 # What is not known of a plan of which the cost is known alone.
 UNKNOWN = (
     "floating_point", "uplink_bytes_per_client", "mean_noise_std", "rms_error", "last_error", "independent_rms_error",
     "lowest_rms_error", "model_noise_std", "noise_over_signal",
 )  # fmt: skip
-# What a table tries where it is not given: rounds of an epoch, epochs, keep probabilities.
-TRIED_ROUNDS, TRIED_EPOCHS, TRIED_KEEP = (10, 30, 100), (1, 3, 10), (0.01, 0.1, 1.0)
-SMALLEST_COHORT = 10  # in a table
 ENOUGH_ROUNDS = 100  # of a run that is recommended, where there is one
 NEAR = 1.25  # times the least noise over signal of the table is as good, for a recommendation
 NOISE_OVER_SIGNAL = (
@@ -80,139 +69,43 @@ NOISE_OVER_SIGNAL = (
 )
 
 
-@dataclass(frozen=True)
-class PlanSettings:
-    """Keys of the command: the figures of a plan."""
-
-    mechanism: MechanismSettings = setting(
-        REQUIRED, "does not change epsilon: all is relative to its sensitivity", chosen="optimal"
-    )
-    momentum: float = setting(0.9, "of the server's optimizer, in [0, 1)")
-    clients: int | None = setting(
-        None, "N, clients with training examples; null: whether the cohorts fit is not checked", at_least=1
-    )
-    dimension: int | None = setting(None, "d, model parameters before padding; null: not known", at_least=1)
-    cohort_size: int | None = setting(
-        None,
-        "n, clients of a round; null: a table of several, where clients, dimension and epsilon are given",
-        at_least=1,
-    )
-    rounds_per_epoch: int | None = setting(
-        None, "rounds of an epoch; null: as many disjoint cohorts as there are", at_least=1
-    )
-    epochs: int | None = setting(
-        None,
-        "times that every client takes part; the noise restarts in each; null: 1, in a table several",
-        at_least=1,
-    )
-    keep_probability: float | None = setting(
-        None,
-        "gamma, the share of the coordinates that a client sends, in (0, 1]; null: 1, in a table several",
-    )
-    rotation: str = setting(
-        "hadamard", "what an update is rotated by before its coordinates are clipped", ROTATIONS
-    )
-    linf_over_l2: float | None = setting(
-        None,
-        "Delta_inf/Delta_2; null: the formula, at most 1, and 1 with rotation=identity",
-        check=check_positive,
-    )
-    delta: float = setting(1e-05, "of the statement, in (0, 1)")
-    adjacency: str = setting("zero_out", "what neighbouring data sets differ by", ADJACENCIES)
-    accountant: str = setting(
-        "rdp",
-        "Renyi divergence, or this project's own tighter bound (docs/theory.md)",
-        ACCOUNTANTS,
-    )
-    epsilon: float | None = setting(None, "the epsilon to reach; exactly one of it and noise_multiplier")
-    noise_multiplier: float | None = setting(
-        None, "sigma over the sensitivity; exactly one of it and epsilon"
-    )
-    orders: tuple[float, ...] | None = setting(
-        None, "such as [2,4.5,16]: print the Renyi divergence of one epoch at these orders; null: none"
-    )
-    output: Output = setting("text", PRINTED)
-
-    @property
-    def one_epochs(self) -> int:
-        """The epochs of a plan that is no table."""
-        return 1 if self.epochs is None else self.epochs
-
-    @property
-    def one_keep(self) -> float:
-        """The keep probability of a plan that is no table."""
-        return 1.0 if self.keep_probability is None else self.keep_probability
-
-
-@lru_cache(maxsize=16)
-def _designed(name: str, rounds: int, epochs: int, momentum: float) -> RunFactorization:
-    """Return the factorization of a run; settings of one table share it."""
-    return factorize(name, "run", rounds, epochs, beta=momentum, schedule="constant")
-
-
 def from_figures(settings: PlanSettings) -> dict[str, Any]:
     """Return the plan that `settings` describe. No data set is read.
 
     Where clients, dimension and epsilon are known and the cohort is not, it is that of the setting that `table_of` recommends,
     with the table. Where dimension, cohort and rounds are not known it has the cost alone, without the error in the model.
     """
-    whole = (settings.clients, settings.dimension, settings.epsilon)
-    if None not in whole and settings.cohort_size is settings.rounds_per_epoch is None:
-        return table_of(settings)
-    rounds, problems = settings.rounds_per_epoch, []
-    if settings.clients and settings.cohort_size:
+    clients, cohort_size, rounds = settings.clients, settings.cohort_size, settings.rounds_per_epoch
+    if clients and settings.dimension and settings.epsilon and cohort_size is rounds is None:
+        return table_of(settings, clients)
+    epochs = settings.epochs or 1
+    keep = 1.0 if settings.keep_probability is None else settings.keep_probability
+    problems = []
+    if clients and cohort_size:
         try:
-            rounds = rounds_that_fit(settings.clients, settings.cohort_size, rounds)
+            rounds = rounds_that_fit(clients, cohort_size, rounds)
         except ParticipationError as error:
             problems = [str(error)]
-    if settings.dimension and settings.cohort_size and rounds and not problems:
-        if (plan := whole_plan(settings, rounds)) is not None:
+    if settings.dimension and cohort_size and rounds and not problems:
+        if (plan := plan_of(settings, cohort_size, rounds, epochs, keep)) is not None:
             return of_plan(plan, UNIT, misgivings(plan), orders=settings.orders or ())
         messages.info(
-            f"the error in the model is not computed: {rounds * settings.one_epochs} rounds are too many for "
+            f"the error in the model is not computed: {rounds * epochs} rounds are too many for "
             f"{settings.mechanism.name} in a plan"
         )
-    return of_cost(settings, rounds, problems)
+    return of_cost(settings, rounds, epochs, keep, problems)
 
 
-def table_of(settings: PlanSettings) -> dict[str, Any]:
-    """Return the plan of the setting that is recommended, with the `table` of all that were tried and the `reason`.
-
-    Tried are cohorts of which about `TRIED_ROUNDS` fit in an epoch, and `TRIED_EPOCHS` and `TRIED_KEEP` where these are not
-    given. Settings that no plan can have are left out.
-    """
-    assert settings.clients is not None
-    cohorts = dict.fromkeys(_round_sizes(settings.clients))
-    epochs = TRIED_EPOCHS if settings.epochs is None else (settings.epochs,)
-    keeps = TRIED_KEEP if settings.keep_probability is None else (settings.keep_probability,)
-    problem = SettingError(
-        f"cohort_size is null, and the runs of a table would have more than {MOST_ROUNDS} rounds; give cohort_size."
-    )
-    plans = list[Plan]()
-    for number_of_epochs, cohort, keep in product(epochs, cohorts, keeps):
-        tried = replace(settings, epochs=number_of_epochs, cohort_size=cohort, keep_probability=keep)
-        try:
-            plan = whole_plan(tried, settings.clients // cohort)
-        except SettingError as error:
-            problem = error
-        else:
-            plans += [] if plan is None else [plan]
-    if not plans:
-        raise problem
+def table_of(settings: PlanSettings, clients: int) -> dict[str, Any]:
+    """Return the plan of the setting that is recommended, with the `table` of all that were tried and the `reason`."""
+    if not (plans := [*plans_to_try(settings, clients)]):
+        raise SettingError(
+            f"cohort_size is null, and the runs of a table would have more than {MOST_ROUNDS} rounds; give cohort_size."
+        )
     chosen, why = recommended(plans)
     rows = [_row(plan) | {"recommended": plan is chosen} for plan in plans]
     document = of_plan(chosen, UNIT, misgivings(chosen), orders=settings.orders or ())
     return document | {"table": rows, "reason": why}
-
-
-def _round_sizes(clients: int) -> Iterator[int]:
-    """Yield cohorts of one significant digit of which about `TRIED_ROUNDS` are in an epoch, the largest first.
-
-    >>> list(_round_sizes(50_000)), list(_round_sizes(8))
-    ([5000, 2000, 500], [8, 8, 8])
-    """
-    for rounds in TRIED_ROUNDS:
-        yield min(clients, max(SMALLEST_COHORT, int(float(f"{clients / rounds:.0e}"))))
 
 
 def recommended(plans: Sequence[Plan]) -> tuple[Plan, str]:
@@ -267,47 +160,12 @@ def _sizes(plan: Plan) -> dict[str, Any]:
     }
 
 
-def privacy_of(settings: PlanSettings) -> PrivacyTarget:
-    """Return what the accountant is asked."""
-    with keyed("plan", ()):  # whose keys have no group: null in the place of None alone
-        return PrivacyTarget(
-            settings.delta,
-            settings.noise_multiplier,
-            settings.epsilon,
-            settings.adjacency,
-            settings.accountant,
-        )
-
-
-def whole_plan(settings: PlanSettings, rounds: int) -> Plan | None:
-    """Return the plan of a run of `rounds` rounds an epoch, None where these are too many to design here."""
-    privacy, name = privacy_of(settings), settings.mechanism.name
-    dimension, cohort_size, epochs = settings.dimension or 0, settings.cohort_size or 0, settings.one_epochs
-    if rounds * epochs > MOST_ROUNDS or not find_family(name).suits(prefix_sum(rounds)):
-        return None
-    compression = Compression(settings.one_keep, settings.rotation)
-    return make_plan(
-        dimension=dimension,
-        participation=Participation(settings.clients or cohort_size * rounds, cohort_size, rounds, epochs),
-        compression=compression,
-        bounds=make_bounds(
-            l2_norm=1.0,
-            linf_norm=settings.linf_over_l2,
-            dimension=dimension,
-            cohort_size=cohort_size,
-            compression=compression,
-        ),
-        privacy=privacy,
-        factorization=_designed(name, rounds, epochs, settings.momentum),
-        seed=PublicSeed(0),
-    )
-
-
-def of_cost(settings: PlanSettings, rounds: int | None, problems: Sequence[str]) -> dict[str, Any]:
+def of_cost(
+    settings: PlanSettings, rounds: int | None, epochs: int, keep: float, problems: Sequence[str]
+) -> dict[str, Any]:
     """Return the plan of which the cost is known alone; `problems` are why cohorts do not fit."""
     privacy = privacy_of(settings)
     clients, cohort_size, dimension = settings.clients, settings.cohort_size, settings.dimension
-    keep, epochs = settings.one_keep, settings.one_epochs
     noise, ratio = settings.noise_multiplier, min(1.0, settings.linf_over_l2 or 1.0)
     # Without a mask the ratio does not count.
     if keep < 1 and settings.linf_over_l2 is None and settings.rotation != "identity":
@@ -460,21 +318,42 @@ def plan(settings: PlanSettings | Settings) -> None:
     output.show(settings.output, document, lambda: print_text(document))
 
 
-def main(argv: Sequence[str]) -> NoReturn:
-    """Print the plan from figures, or from the settings of a run where one of these is given, such as model=mlp.
+def planned(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the plan that overrides describe: figures, or the settings of a run.
 
     A figure next to a setting of a run is an error: the numbers of clients and parameters follow from the run's data
     and model.
     """
-    keys = [text.lstrip("+~").partition("=")[0] for text in argv]
-    of_a_run = {item.name for item in fields(Settings)} | {"experiment", "hydra"}
-    settings = [key for key in keys if key.partition(".")[0] in of_a_run - {"mechanism", "output"}]
-    figures = [key for key in keys if key in {item.name for item in fields(PlanSettings)} - of_a_run]
-    if settings and figures and not {"-h", "--help"} & set(argv):
-        command.end_with(lambda: command.guard(lambda: _refuse_both(figures, settings)))
-    if settings:
+    figures, of_a_run = _sorted_keys(overrides)
+    if figures and of_a_run:
+        _refuse_both(figures, of_a_run)
+    if of_a_run:
+        return from_run(compose("simulate", overrides, Settings))
+    return from_figures(compose("plan", overrides, PlanSettings))
+
+
+def main(argv: Sequence[str]) -> NoReturn:
+    """Print the plan from figures, or from the settings of a run where one of these is given, such as model=mlp.
+
+    Both are an error, as in `planned`.
+    """
+    figures, of_a_run = _sorted_keys(argv)
+    if figures and of_a_run and not {"-h", "--help"} & set(argv):
+        command.end_with(lambda: command.guard(lambda: _refuse_both(figures, of_a_run)))
+    if of_a_run:
         command.run(plan, "simulate", Settings, __doc__, argv)
     command.run(plan, "plan", PlanSettings, __doc__, argv)
+
+
+def _sorted_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the keys among `arguments` that are figures of a plan alone, and those that are settings of a run alone."""
+    keys = [text.lstrip("+~").partition("=")[0] for text in arguments]
+    of_a_run = {item.name for item in fields(Settings)} | {"experiment", "hydra"}
+    figures = {item.name for item in fields(PlanSettings)} - of_a_run
+    return (
+        [key for key in keys if key in figures],
+        [key for key in keys if key.partition(".")[0] in of_a_run - {"mechanism", "output"}],
+    )
 
 
 def _refuse_both(figures: Sequence[str], settings: Sequence[str]) -> NoReturn:
@@ -502,7 +381,7 @@ def print_text(document: dict[str, Any]) -> None:
         lines.append(NOISE_OVER_SIGNAL)
     if "table" in document:
         _print_table(document)
-        chosen = " ".join(f"{key}={document[key]:g}" for key in ("cohort_size", "keep_probability", "epochs"))
+        chosen = " ".join(f"{key}={document[key]}" for key in ("cohort_size", "keep_probability", "epochs"))
         show(
             *lines,
             f"* recommended, {chosen}: {document['reason']}. Give these three too for all figures of that setting.",

@@ -38,6 +38,15 @@ def test_the_app_of_your_own_runs_as_written(capsys):
     assert names["plan"].spent().epsilon <= 4.0
 
 
+def test_a_run_of_your_own_objects_runs_as_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (program,) = re.findall(r"```python\n(.*?)```", page_section("extend.md", "From Python"), re.DOTALL)
+    exec(program, names := {"__name__": "__main__"})
+    assert "<Result objects" in capsys.readouterr().out
+    assert names["result"].run.config["model"]["name"].endswith(":Net")
+    assert names["result"].stopped is None
+
+
 def missing(file, text):
     """Return what `text`, as part of `file`, names and is not there; NAME in capitals stands for any name.
 

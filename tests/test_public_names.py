@@ -27,7 +27,7 @@ PUBLIC = {
         ReplyPolicy ServerState Sgd SimulatedPopulation UnreadyNodes Yogi first_state make_server_app
     """,
     "client": """
-        DEVICES Dataset Examples Metric Trainer TrainingSettings flat_parameters layout_of make_client_app
+        DEVICES Dataset Examples Metric Trainer TrainingSettings flat_parameters from_arrays layout_of make_client_app
         rehearse with_adapters
     """,
 }

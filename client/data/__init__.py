@@ -5,6 +5,7 @@
 (1, 8, 8)
 """
 
+from client.data.arrays import from_arrays
 from client.data.clients import ArrayClients, LazyClients
 from client.data.dataset import (
     CLASSIFICATION,
@@ -26,5 +27,6 @@ __all__ = [
     "Examples",
     "LazyClients",
     "Public",
+    "from_arrays",
     "load",
 ]

@@ -10,6 +10,7 @@ import logging
 import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from client.data.clients import ArrayClients, stored_examples
 from client.data.dataset import CLASSIFICATION, Dataset, Public, shared_users
-from client.data.own import LICENCE, SPLIT_SEED, count_classes, fifth_of_each, owned
+from client.data.own import LICENCE, SPLIT_SEED, Owned, count_classes, fifth_of_each, owned
 from client.data.reading import reading
 from client.imports import need
 from client.settings import PARTITIONERS
@@ -58,14 +59,50 @@ def load(path: str | Path, *, classes: int | None = None, public: Public | None 
     client is read.
     """
     path = Path(path)
-    arrays = read_arrays(path, REQUIRED)
+    return _by_user("by_user_npz", path, read_arrays(path, REQUIRED), classes, public)
+
+
+def _by_user(
+    name: str, path: Path, arrays: Mapping[str, np.ndarray], classes: int | None, public: Public | None = None
+) -> Dataset:
     names, users = np.unique(arrays["user"], return_inverse=True)
     said = arrays["split"] == 1 if "split" in arrays else None
     rows = owned(path, users, names.tolist(), said, "split = {}", public)
     y = arrays["y"]
     shown = np.unique(y[rows.test]).tolist()
     known = public.classes if public else count_classes(f"A test example in {path}", shown, classes)
-    return rows.dataset("by_user_npz", arrays["x"], y, known)
+    return rows.dataset(name, arrays["x"], y, known)
+
+
+def from_arrays(
+    x: Any, y: Any, user: Any, *, test: tuple[Any, Any] | None = None, classes: int | None = None
+) -> Dataset:
+    """Return the classification data set of arrays in memory, which may be tensors or columns of a table.
+
+    `x` [N, ...], `y` [N] and `user` [N] are those of `load`. `test` is (x, y) of the test set, which is public; without it a
+    fifth of each user's examples is. Nothing is copied: the arrays must stay as they are. Raises `DataError` as `load`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> data = from_arrays(rng.normal(size=(60, 4)), np.arange(60) % 3, np.arange(60) // 6)
+    >>> len(data.clients), len(data.test), data.classes
+    (10, 10, 3)
+    """
+    place = Path("from_arrays")
+    arrays = checked({"x": np.asarray(x), "y": np.asarray(y), "user": np.array([*user])}, place, REQUIRED)
+    if test is None:
+        return _by_user("arrays", place, arrays, classes)
+    shown = checked(dict(zip(REQUIRED, map(np.asarray, test), strict=False)), Path("test"), REQUIRED[:2])
+    kinds = [(held["x"].dtype == np.uint8, held["x"].shape[1:]) for held in (arrays, shown)]
+    if kinds[0] != kinds[1]:
+        raise DataError(
+            f"x in test is {shown['x'].dtype} {list(kinds[1][1])}, but x is {arrays['x'].dtype} {list(kinds[0][1])}; both must "
+            "be of one shape, and both bytes (0 to 255) or both floats."
+        )
+    users = np.unique(arrays["user"], return_inverse=True)[1]
+    known = count_classes("A test example", np.unique(shown["y"]).tolist(), classes)
+    rows = Owned(place, users, np.zeros(len(users), bool), None)
+    dataset = rows.dataset("arrays", arrays["x"], arrays["y"], known)
+    return replace(dataset, test=stored_examples(shown["x"], shown["y"], np.arange(len(shown["y"]))))
 
 
 def read_arrays(path: Path, required: Sequence[str]) -> Mapping[str, np.ndarray]:
@@ -83,6 +120,13 @@ def read_arrays(path: Path, required: Sequence[str]) -> Mapping[str, np.ndarray]
         else:
             problem = "is no .npz file" if path.exists() else "does not exist"
             raise DataError(f"{path} {problem}; path must name an .npz file with {', '.join(REQUIRED)}.")
+    return checked(arrays, path, required)
+
+
+def checked(
+    arrays: Mapping[str, np.ndarray], path: Path, required: Sequence[str]
+) -> Mapping[str, np.ndarray]:
+    """Return the arrays of `path`. Raises `DataError` unless the `required` ones are there, with usable shapes and types."""
     if absent := [name for name in required if name not in arrays]:
         held = ", ".join(arrays) or "nothing"
         raise DataError(

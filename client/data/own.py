@@ -157,7 +157,7 @@ def owned(
     if missing and said is None:
         raise DataError(
             "A fifth of each user's examples is the test set where the data have no split, but no user has five: the "
-            f"largest has {np.bincount(users).max()}. Mark test examples with split = 1 and the others with 0."
+            f"largest has {np.bincount(users).max()}. Mark test examples with split = 1 and the others with 0 (give from_arrays a test)."
         )
     if missing:
         raise DataError(

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))  # the project is imported from the checkout that 
 from experiments.settings.reference import RUN, SETTINGS, Setting, reference
 
 PACKAGES = ("fedmf", "server", "client")
-DOOR = (ROOT / "experiments/session/python_api.py",)  # `from experiments import run`
+DOOR = (ROOT / "experiments/python_api.py",)  # `from experiments import run`
 FROM_ROOT = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",

@@ -60,6 +60,10 @@ class LinePlot:
     log: bool = False
     bytes_on: str = ""
 
+    def _repr_png_(self) -> bytes:
+        """Return the plot as a notebook shows it."""
+        return rendered(self, "png")
+
     def figure(self) -> Figure:
         """Return the plot, with a legend below where it has more than one line."""
         labels = [textwrap.fill(line.label.replace(" = ", "\u00a0=\u00a0"), width=54) for line in self.series]

@@ -75,8 +75,11 @@ class Run:
         return float(value) if isinstance(value, int | float) else math.nan
 
 
-def read_run(directory: Path) -> Run:
-    """Return what the run in `directory` recorded; raise `RunDirectoryError` for a missing or malformed file."""
+def read_run(directory: Path, summary: dict[str, Any] | None = None) -> Run:
+    """Return what the run in `directory` recorded; raise `RunDirectoryError` for a missing or malformed file.
+
+    `summary` stands for the summary of a run that was stopped and has none.
+    """
     config = read_config(directory)
     metrics, lines = further_metrics(config.get("metrics")), directory / METRICS
     return Run(
@@ -84,7 +87,7 @@ def read_run(directory: Path) -> Run:
         config,
         rows_of(_there(lines, "released a round").read_bytes(), lines, metrics),
         read_json(_there(directory / PRIVACY), PRIVACY_KINDS),
-        read_summary(directory, metrics),
+        summary or read_summary(directory, metrics),
         *(
             read_json(file, kinds) if (file := directory / name).is_file() else {}
             for name, kinds in ((MECHANISM, MECHANISM_KINDS), (PROVENANCE, PROVENANCE_KINDS))

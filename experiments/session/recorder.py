@@ -33,6 +33,7 @@ from experiments.settings.groups import lowest_rms_error
 from experiments.settings.log import messages
 from experiments.settings.schema import Settings
 from fedmf.accounting import Ledger
+from fedmf.checks import rounded_up
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
 from fedmf.mechanisms import design_run
 from fedmf.plan import Plan
@@ -73,6 +74,10 @@ def is_scored(number: int, rounds: int, evaluations: int) -> bool:
     return scored > before
 
 
+STOPPED = (
+    "The choice to stop after round {number}, which a callback made from released scores: what is stated is the epsilon of the epochs "
+    "that began; that of all planned epochs, {epsilon}, covers the choice too."
+)
 _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_rate."
 
 
@@ -195,10 +200,13 @@ class Recorder:
         if state.round:
             self._scorer.score_if_due(state)  # a crash may have come before what it found ended the run
 
-    def on_release(self, state: ServerState, release: Release) -> None:
-        """Record one released round. Raises `DivergedError` when the model or its loss is no longer finite."""
+    def on_release(self, state: ServerState, release: Release) -> dict[str, Any]:
+        """Record one released round and return what of its row the statement covers.
+
+        Raises `DivergedError` when the model or its loss is no longer finite.
+        """
         now = time.perf_counter()
-        self._append(state, release, now - self._last_release)
+        row = self._append(state, release, now - self._last_release)
         self._last_release = now
         self._state = state
         text = standing(
@@ -211,9 +219,10 @@ class Recorder:
             reproducible=self._run.reproducible,
         )
         self._view.show(state.round, text)
+        return row
 
-    def _append(self, state: ServerState, release: Release, seconds: float | None) -> None:
-        """Append a released round to the metrics; `seconds` None where a crash took the clock with it."""
+    def _append(self, state: ServerState, release: Release, seconds: float | None) -> dict[str, Any]:
+        """Append a released round to the metrics and return its row without unprotected metrics; `seconds` None where a crash took the clock with it."""
         plan = self._experiment.plan
         epoch, step = divmod(release.round - 1, self._rounds_per_epoch)
         # An epoch that has begun counts whole: a run that ends in it must leave its statement, with the code of each
@@ -244,6 +253,7 @@ class Recorder:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss, **scored.metrics}
             row["test_examples"] = self._test_examples
             self._last_scored = row
+        covered = dict(row)
         if self.diagnostics is not None:
             self._unprotected = self.diagnostics.take(release)
             row |= self._unprotected
@@ -253,15 +263,22 @@ class Recorder:
             log(row | {"noise_error": noise_error})
         if ended is not None:
             raise ended
+        return covered
 
-    def finish(self) -> dict[str, Any]:
-        """Write model, statement and summary; return the summary. The session's clock stops once the model is scored."""
+    def finish(self, is_over: bool = True) -> dict[str, Any]:
+        """Write model, statement and, of a run that `is_over`, the summary; return the summary.
+
+        The session's clock stops once the model is scored. A run that is not over was stopped for what it released: the planned
+        epochs bound what such a choice costs, as no odometer is claimed.
+        """
         scored = self._scorer.score(self._state)
         summary = self._summary(self._state, scored, self._provenance.end())
-        summary |= learning(self._settings, self._experiment, scored)
         self._directory.write_model(MODEL, self._arrays(self._state.model))
-        self._directory.write_json(PRIVACY, self._statement(self._state))
-        self._directory.write_json(SUMMARY, summary)
+        choice = STOPPED.format(number=self._state.round, epsilon=rounded_up(self._planned_epsilon))
+        self._directory.write_json(PRIVACY, self._statement(self._state, () if is_over else (choice,)))
+        if is_over:
+            summary |= learning(self._settings, self._experiment, scored)
+            self._directory.write_json(SUMMARY, summary)
         return summary
 
     def _arrays(self, vector: Vector) -> dict[str, np.ndarray]:
@@ -305,7 +322,7 @@ class Recorder:
             "wall_seconds": wall_seconds,
         }
 
-    def _statement(self, state: ServerState) -> dict[str, Any]:
+    def _statement(self, state: ServerState, uncovered: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return privacy.json: the statement, the same in words, and the code of every session so far."""
         dataset = self._experiment.dataset
         conduct = Conduct(
@@ -316,7 +333,7 @@ class Recorder:
             accepts_copy=self._provenance.allowed(ACCEPT_COPY),
             leaves_out_unready=self._provenance.allowed(WITHOUT_UNREADY),
             unit_of_privacy=dataset.unit,
-            uncovered=dataset.uncovered,
+            uncovered=(*dataset.uncovered, *uncovered),
         )
         statement = write_statement(self._experiment.plan, state.ledger, conduct)
         return {

@@ -4,15 +4,17 @@ Begin or resume, release by release onto disk, finish.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from client.data.clients import digest_clients, refuse_changing_clients
+from client.imports import own_code as calling_own
 from client.parameters import digest_arrays
 from client.rehearsal import rehearse
 from client.scoring import find_loss
@@ -31,9 +33,9 @@ from experiments.session.resume import recorded_parts, taken_up
 from experiments.settings import log as json_log
 from experiments.settings.data import print_notes
 from experiments.settings.experiment import Experiment, build, run_secret
-from experiments.settings.groups import DeploymentSettings
+from experiments.settings.groups import DeploymentSettings, LocalSettings
 from experiments.settings.log import messages
-from experiments.settings.recorded import to_yaml
+from experiments.settings.recorded import check_importable, to_yaml
 from experiments.settings.schema import Settings
 from experiments.settings.values import advising_to_resume, keyed
 from fedmf.accounting import Ledger
@@ -62,6 +64,16 @@ def _by_key() -> Iterator[None]:
         yield
 
 
+Callback = Callable[[dict[str, Any]], object]
+"""Is given the row of metrics.jsonl of a released round, and returns True where the run should stop."""
+
+
+class StoppedByCallback(RunStoppedError):
+    """What a callback asked for. `summary` is that of the rounds so far: the run is no finished one, and can be resumed."""
+
+    summary: dict[str, Any]
+
+
 @contextlib.contextmanager
 def stopping_on_disk_errors() -> Iterator[None]:
     """Turn an error of the file system into a stop that can be resumed."""
@@ -82,6 +94,7 @@ class Session:
 
     `identify` returns a digest under a key of who the clients are, in order. `job` names the job of a sweep. `bundle` is the
     digest of the bundle that Flower runs. `failures` counts the clients that could not train, where the engine tells of them.
+    `callbacks` see each row that this session releases, once it is on disk.
     """
 
     @_by_key()
@@ -94,10 +107,11 @@ class Session:
         identify: Callable[[SecretKey], str] = lambda key: "",
         job: str = "",
         bundle: str | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         """Check, before anything is written, the budget, the logger, the model and the metrics."""
         self._settings, self._directory, self._experiment = settings, directory, experiment
-        self.failures = FailureCount()
+        self.failures, self._callbacks = FailureCount(), callbacks
         self._view = View(experiment.plan.participation.rounds, job)
         device = pick_device(experiment.training.device)
         accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
@@ -276,9 +290,25 @@ class Session:
     @stopping_on_disk_errors()
     def _on_release(self, state: ServerState, release: Release) -> None:
         """Record and show a release, then settle the checkpoint."""
-        self._recorder.on_release(state, release)
+        row = self._recorder.on_release(state, release)
         self._checkpoint.settle(self._experiment.plan, state)
         self._provenance.on_release()
+        self._call_back(row)
+
+    def _call_back(self, row: Mapping[str, Any]) -> None:
+        """Give a released row to the callbacks. Raises `StoppedByCallback` where one of them asks for it and rounds are left.
+
+        They see what anyone may see: what they decide costs no privacy, and the epochs that have begun are spent.
+        """
+        number, stops = row["round"], False
+        for callback in self._callbacks:
+            with calling_own(f"a callback failed after round {number}", RunStoppedError):
+                answer = callback(dict(row))
+            stops |= isinstance(answer, bool | np.bool_) and bool(answer)
+        if stops and number < self._experiment.plan.participation.rounds:
+            stop = StoppedByCallback(f"a callback stopped the run after round {number}.")
+            stop.summary = self._recorder.finish(is_over=False)
+            raise stop
 
 
 def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]:
@@ -309,10 +339,10 @@ def _calculated(plan: Plan) -> dict[str, float | None]:
     }
 
 
-def simulate(settings: Settings, path: Path, job: str = "") -> bool:
+def simulate(settings: Settings, path: Path, job: str = "", callbacks: Sequence[Callback] = ()) -> bool:
     """Run what `settings` describe into the directory `path`, or resume the run in it.
 
-    `job` names the job of a sweep. Returns False, with nothing changed, where the run is asked for again with run.resume and has finished before.
+    `job` names the job of a sweep; `callbacks` see each released row. Returns False, with nothing changed, where the run is asked for again with run.resume and has finished before.
     Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
     if settings.run.log == "json":
@@ -326,13 +356,15 @@ def simulate(settings: Settings, path: Path, job: str = "") -> bool:
         raise SettingError(
             "engine is deployment, which `flwr run` starts (docs/deployment.md); choose local or ray."
         )
+    if not isinstance(settings.engine, LocalSettings) or settings.engine.workers > 1:
+        check_importable(settings)
     if settings.run.resume and settings.run.directory is None and not (path / CONFIG).exists():
         raise SettingError("run.resume is true, but run.directory is null; name the run to resume.")
     experiment = build(settings)
     print_notes(experiment.dataset)
     refuse_changing_clients(experiment.dataset.clients)
     identify = partial(digest_clients, experiment.dataset.clients)
-    session = Session(settings, directory, experiment, identify=identify, job=job)
+    session = Session(settings, directory, experiment, identify=identify, job=job, callbacks=callbacks)
     try:
         with engine_worker(settings, experiment) as worker:
             session.run(

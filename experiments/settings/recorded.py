@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
+from client.imports import LENT
 from experiments.settings.data import DatasetSettings, ModelSettings
 from experiments.settings.schema import Settings
 from experiments.settings.values import Choice, defaults, is_group, make, plain
@@ -21,6 +22,9 @@ DEEPEST, MOST_VALUES = 32, 100_000
 
 CODE = ("name", "loss", "trainer")
 """Keys of a group that may be an import path; `metrics` may list others."""
+
+OF_WORKERS = ("dataset.name", "model.name", "client.loss", "client.trainer")
+"""Settings whose code worker processes import."""
 
 Recorded = Mapping[str, Any]
 """Settings as plain values by group, of this or an earlier version: a run directory outlives the code."""
@@ -134,10 +138,27 @@ def refuse_code(
     `given` are the import paths that the caller named, `consent` is how to allow any other.
     """
     for key, name in named_code(document).items():
+        if name not in given and name.startswith(LENT):
+            own = key.partition(".")[0].partition("[")[0]
+            raise SettingError(
+                f"{key} of {directory} is {name!r}, an object of the Python program that began the run; none or "
+                f"another was given. Give it again as {own}=..., or name another as package.module:name."
+            )
         if name not in given:
             raise SettingError(
                 f"{key} of {directory} is {name!r}, which would be imported, and importing runs code; give {consent} if "
                 "you trust the author of that directory."
+            )
+
+
+def check_importable(settings: Settings) -> None:
+    """Raise `SettingError` for code that worker processes cannot import: of a Python program, or of `__main__`."""
+    for key, path in named_code(plain(settings)).items():
+        if key in OF_WORKERS and path.startswith((LENT, "__main__:")):
+            raise SettingError(
+                f"{key} is {path.rpartition(':')[2]}, which is in the process of your program alone, so that worker processes "
+                "cannot import it; put it into a module of its own (arrays into a file, dataset=by_user_npz), or set "
+                "engine=local engine.workers=1."
             )
 
 

@@ -25,7 +25,7 @@ SETTINGS = {
     "export": "export:ExportSettings",
     "mechanisms": "mechanisms:MechanismsSettings",
     "node_check": "deployment.node:NodeSettings",
-    "plan": "plan:PlanSettings",
+    "plan": "settings.figures:PlanSettings",
     "report": "report:ReportSettings",
     "vocabulary": "vocabulary:VocabularySettings",
 }

@@ -10,7 +10,7 @@ replaces it by the key that was typed ("population.cohort_size is 0").
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
@@ -157,30 +157,32 @@ def at_home(overrides: Sequence[str]) -> list[str]:
     return [f"{key}{equals}{os.path.expanduser(value)}" for key, equals, value in parts]
 
 
-def as_overrides(settings: Mapping[str, object], prefix: str = "") -> Iterator[str]:
-    """Yield settings given in Python as overrides.
+def as_overrides(
+    settings: Mapping[str, object], prefix: str = "", path_of: Callable[[object], str] = str
+) -> Iterator[str]:
+    """Yield settings given in Python as overrides; `path_of` names what is no text, number, list or mapping.
 
     >>> list(as_overrides({"seed": 3, "model": {"name": "cnn"}}))
     ['seed=3', 'model.name=cnn']
     """
     for key, value in settings.items():
         if isinstance(value, Mapping) and not key.endswith("settings"):
-            yield from as_overrides(value, f"{prefix}{key}.")
+            yield from as_overrides(value, f"{prefix}{key}.", path_of)
         else:
-            yield f"{prefix}{key}={text_of(value)}"
+            yield f"{prefix}{key}={text_of(value, path_of)}"
 
 
-def text_of(value: object) -> str:
+def text_of(value: object, path_of: Callable[[object], str] = str) -> str:
     """Return a value in the grammar of Hydra's overrides."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{text_of(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{text_of(item, path_of)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(map(text_of, value)) + "]"
+        return "[" + ",".join(text_of(item, path_of) for item in value) + "]"
     if isinstance(value, Integral | Real):  # numpy's too
         return repr(int(value) if isinstance(value, Integral) else float(value))
-    text = str(value)
+    text = path_of(value)
     if _BARE.fullmatch(text) and text.lower() not in _WORDS:
         return text
     # Between quotes a backslash stands for itself, but before a quote and at the end.

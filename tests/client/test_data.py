@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from client.data import Dataset, Examples, load
+from client.data import Dataset, Examples, from_arrays, load
 from client.data.bundled import read_digits, split_digits
 from client.data.clients import digest_clients
 from client.data.own import fifth_of_each
@@ -88,6 +89,29 @@ def test_without_a_split_a_fifth_of_each_user_is_the_test_set(tmp_path: Path) ->
     split = np.isin(contents["user"], [0]).astype(np.uint8)
     disjoint = load("by_user_npz", path=save(tmp_path, **contents, split=split))
     assert (len(disjoint.clients), disjoint.uncovered) == (3, ())
+
+
+def test_arrays_in_memory_are_the_data_of_their_file(tmp_path: Path) -> None:
+    contents = arrays(60, split=False)
+    x, y, user = (contents[name] for name in ("x", "y", "user"))
+    there, here = (
+        load("by_user_npz", path=save(tmp_path, **contents)),
+        from_arrays(x, torch.from_numpy(y), [*user]),
+    )
+    assert rows(here) == rows(there)
+    np.testing.assert_array_equal(here.test.x, there.test.x)
+    assert (here.unit, here.classes, here.uncovered) == (there.unit, there.classes, there.uncovered)
+    with_test = from_arrays(x, y, user, test=(x[:7], y[:7]))
+    assert (sum(map(len, with_test.clients)), len(with_test.test), with_test.uncovered) == (60, 7, ())
+    np.testing.assert_array_equal(with_test.test.y, y[:7])
+    for wrong, says in (
+        ((x, y[:3], user), r"y in from_arrays has the shape \(3,\)"),
+        ((x, y / 2, user), "y in from_arrays is float64; it must hold integer labels"),
+    ):
+        with pytest.raises(DataError, match=says):
+            from_arrays(*wrong)
+    with pytest.raises(DataError, match="x in test is float64"):
+        from_arrays(x, y, user, test=(x[:7] / 255, y[:7]))
 
 
 def test_the_number_of_classes_comes_from_public_labels_only(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,9 +13,12 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 
 import runs
+import users_own
+from client import from_arrays
 from experiments import run
-from experiments.session.python_api import as_overrides
-from fedmf.errors import FedmfError, RunDirectoryError, SettingError
+from experiments.compare import read_comparison
+from experiments.settings.values import as_overrides
+from fedmf.errors import FedmfError, RunDirectoryError, RunStoppedError, SettingError
 from runs import cut
 
 pytestmark = pytest.mark.long
@@ -111,3 +115,142 @@ def test_nothing_global_is_left_behind(tmp_path):
     with pytest.raises(SettingError):
         run("seed=x")
     assert everything() == before
+
+
+def given(width=3):
+    """Return a model and a data set as a program or a notebook has them, in no module that others could import."""
+
+    class Net(torch.nn.Sequential):
+        def __init__(self, input_shape, classes):
+            hidden = torch.nn.Linear(*input_shape, width)
+            super().__init__(hidden, torch.nn.ReLU(), torch.nn.Linear(width, classes))
+
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(120, 4)).astype("float32"), np.arange(120) % 2
+    data = from_arrays(x, y, np.arange(120) // 3, test=(x[:20], y[:20]))
+    return {"model": Net, "dataset": data, "metrics": ["f1", lambda outputs, targets: 0.5]}
+
+
+WITH_OBJECTS = ("population.cohort_size=10", "population.epochs=2", "run.reproducible=true", "seed=3")
+
+
+@pytest.fixture(scope="module")
+def with_objects(tmp_path_factory):
+    return run(*WITH_OBJECTS, **given(), run={"directory": str(tmp_path_factory.mktemp("objects") / "whole")})
+
+
+def test_a_result_shows_itself_and_does_what_the_commands_do(with_objects):
+    summary = with_objects.summary
+    assert with_objects.scores["lambda"] == summary["lambda"] == 0.5
+    assert repr(with_objects).startswith(
+        f"<Result whole: accuracy {100 * summary['accuracy']:.1f} %. NOT private as run"
+    )
+    html, shown = with_objects._repr_html_(), ("on the test set", "zero-out", str(with_objects.directory))
+    assert all(words in html for words in shown)
+    assert with_objects.frame()["round"].tolist() == [*range(1, 9)]
+    assert with_objects.plot("epsilon")._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(SettingError, match="no round with a value of top5"):
+        with_objects.plot("top5")
+    assert with_objects.evaluate(metrics=["f1"])["f1"] == pytest.approx(summary["f1"])
+    weights = torch.load(with_objects.export(), weights_only=True)
+    assert set(weights) == set(dict(with_objects.model().named_parameters()))
+    folder = with_objects.directory.parent
+    assert [found.accuracy for found in run.load_all(folder)] == [with_objects.accuracy]
+    assert run.compare(folder).to_dict("records") == [group.row for group in read_comparison(folder).groups]
+    loaded = run.load(with_objects.directory, **given())
+    assert (loaded.evaluate()["accuracy"], *loaded.model().state_dict()) == (with_objects.accuracy, *weights)
+
+
+def test_a_plan_from_python_is_that_of_the_command(with_objects):
+    asked = {"population": {"cohort_size": 10, "epochs": 2}, "seed": 3}
+    planned = run.plan(**given(), **asked)
+    keys = ("epsilon", "noise_multiplier", "parameters", "rounds")
+    assert [planned[key] for key in keys] == [with_objects.summary[key] for key in keys]
+    assert len(run.plan(clients=60, dimension=9, epsilon=2, epochs=2, keep_probability=1)["table"]) == 1
+    with pytest.raises(SettingError, match="clients: figures of a plan, next to model"):
+        run.plan(clients=60, model="mlp")
+
+
+def test_a_callback_sees_released_rows_and_stops_a_run_that_continues_as_if_it_had_not(
+    with_objects, tmp_path
+):
+    seen, directory = [], tmp_path / "whole"
+
+    def watch(row):
+        on_disk = (directory / "metrics.jsonl").read_text().splitlines()
+        assert json.loads(on_disk[-1]) == row
+        seen.append(row.pop("round"))
+        return len(seen) == 6
+
+    where = {"run": {"directory": str(directory)}}
+    stopped = run(*WITH_OBJECTS, **given(), callbacks=[watch, lambda row: 1], **where)
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert repr(stopped).startswith("<Result whole, stopped after round 6: accuracy ")
+    assert "report.html" not in stopped._repr_html_()
+    assert stopped.epsilon == stopped.metrics[-1]["epsilon"] == runs.statement(directory)["epsilon"]
+    assert "choice to stop after round 6" in stopped.statement
+    assert (len(stopped.model().state_dict()), runs.statement(directory)["epochs"]) == (4, 2)
+    with pytest.raises(RunDirectoryError, match="has not finished"):
+        run.load(directory)
+    with pytest.raises(RunStoppedError, match=r"a callback failed after round 7: ZeroDivisionError"):
+        run.resume(directory, callbacks=[lambda row: 1 / 0], **given())
+    resumed = run.resume(directory, callbacks=[watch, lambda row: row["round"] == 8], **given())
+    assert (seen[-1], resumed.stopped) == (8, None)
+    runs.assert_equal(resumed.directory, with_objects.directory)
+
+
+def test_a_callback_sees_no_unprotected_metrics(tmp_path):
+    seen = []
+    shown = run(
+        *ONE, "run.unprotected_metrics=true", callbacks=[seen.append], run={"directory": f"{tmp_path}/r"}
+    )
+    assert all(
+        "measured_value_bytes" in row.keys() - here for row, here in zip(shown.metrics, seen, strict=True)
+    )
+
+
+def test_other_objects_than_a_run_was_given_are_noticed(tmp_path):
+    cut = run(*WITH_OBJECTS, **given(), callbacks=[lambda row: True], run={"directory": str(tmp_path / "r")})
+    x = np.zeros((120, 4), "float32")
+    other_test = from_arrays(x, np.arange(120) % 2, np.arange(120) // 3, test=(x[:20], np.arange(20) % 2))
+    other_rows = from_arrays(
+        x, np.arange(120) % 2, np.arange(120) // 3, test=(given()["dataset"].test.x, np.arange(20) % 2)
+    )
+    for changed, error, says in (
+        ({"model": given(width=4)["model"]}, SettingError, "none or another was given"),
+        ({"dataset": other_test}, SettingError, "none or another was given"),
+        ({"dataset": other_rows}, RunDirectoryError, "began with other clients"),
+        (
+            {"metrics": ["f1", lambda outputs, targets: 0.25]},
+            SettingError,
+            r"metrics\[1\] of .*metrics=\.\.\.",
+        ),
+    ):
+        with pytest.raises(error, match=says):
+            run.resume(cut.directory, **(given() | changed))
+    with pytest.raises(
+        SettingError, match=r"dataset\.name of .* is 'python-[0-9a-f]{12}:Dataset', an object of the Python"
+    ):
+        run.resume(cut.directory)
+
+
+def test_what_cannot_be_given_is_said_in_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "Linear", users_own.Linear, raising=False)
+    where = {"run": {"directory": str(tmp_path / "r")}}
+    for asked, says in (
+        ({"model": torch.nn.Linear(4, 2)}, "model is a Linear that is made already; give its class"),
+        ({"callbacks": [3]}, "callbacks holds 3"),
+        ({"engine": {"workers": 2}}, r"dataset\.name is Dataset, .* worker processes cannot import it"),
+        (
+            {
+                "engine": {"workers": 2},
+                "dataset": users_own.load,
+                "model": "custom",
+                "model.name": "__main__:Linear",
+            },
+            r"model\.name is Linear, .* cannot import",
+        ),
+    ):
+        with pytest.raises(SettingError, match=says):
+            run(*WITH_OBJECTS, **(given() | asked), **where)
+    assert not (tmp_path / "r").exists()

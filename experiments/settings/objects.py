@@ -1,0 +1,112 @@
+"""Objects of a Python program in the place of settings that name code: classes, functions, mechanisms, data sets.
+
+An object that its module has under its name is recorded by its import path, as on the command line: worker processes find it
+there. Any other (of `__main__`, a lambda, a data set) is recorded as python-DIGEST:NAME, and `client.imports` finds it while the
+program lends it. The digest is of source text, and of a data set of what is public alone: config.yaml is shown to others. A
+resume with other training data is noticed by the key of the checkpoint.
+"""
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from client.data import Dataset
+from client.imports import LENT
+from client.parameters import digest_arrays
+from experiments.settings.compose import choices_of
+from experiments.settings.schema import Settings
+from experiments.settings.values import as_overrides
+from fedmf.errors import SettingError
+from fedmf.mechanisms import Family
+
+_PLAIN = (str, int, float, tuple, type(None))
+
+
+def named(settings: Mapping[str, object]) -> tuple[list[str], dict[str, Any]]:
+    """Return `settings` as overrides, and the objects among them that no import finds, by the paths that name them.
+
+    An object in the place of a group (`model=Net`) is its choice "custom".
+    """
+    lent: dict[str, Any] = {}
+    overrides: list[str] = []
+    for key, value in settings.items():
+        group = (
+            {"name": value} if _is_code(value) and "custom" in choices_of(Settings).get(key, ()) else value
+        )
+        if isinstance(group, Mapping) and _is_code(group.get("name")):
+            overrides.append(f"{key}=custom")
+        overrides += as_overrides({key: group}, path_of=partial(_path_of, lent))
+    return overrides, lent
+
+
+def _is_code(value: object) -> bool:
+    return callable(value) or isinstance(value, Dataset | Family)
+
+
+def _path_of(lent: dict[str, Any], value: object) -> str:
+    """Return the path of an object; one that no import finds is put into `lent`."""
+    if isinstance(value, nn.Module):
+        raise SettingError(
+            f"model is a {type(value).__name__} that is made already; give its class, or a function of input_shape and classes "
+            "that makes it."
+        )
+    if not _is_code(value):
+        return str(value)
+    path = _import_path(value)
+    if path is None:
+        name = getattr(value, "__name__", type(value).__name__).strip("<>")  # "lambda" of a lambda
+        path = f"{LENT}{_digest(value)}:{name}"
+        lent[path] = partial(lambda loaded: loaded, value) if isinstance(value, Dataset) else value
+    return path
+
+
+def _import_path(value: object) -> str | None:
+    """Return where an import finds `value` itself, None where none does."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    held = sys.modules.get(str(module))
+    if (
+        module == "__main__"
+        or getattr(held, "__spec__", None) is None
+        or getattr(held, name, None) is not value
+    ):
+        return None
+    return f"{module}:{name}"
+
+
+def _digest(value: object) -> str:
+    digest = hashlib.sha256()
+    for part in _of_dataset(value) if isinstance(value, Dataset) else _of_code(value):
+        digest.update(part)
+    return digest.hexdigest()[:12]
+
+
+def _of_dataset(dataset: Dataset) -> Iterator[bytes]:
+    """Yield what is public of a data set."""
+    yield repr((dataset.name, len(dataset.clients), dataset.public, dataset.unit, dataset.uncovered)).encode()
+    yield digest_arrays({"x": dataset.test.x[:], "y": dataset.test.y[:]}).encode()
+
+
+def _of_code(value: Any) -> Iterator[bytes]:
+    """Yield the source of a function, or of the functions of a class, and the plain values that they hold."""
+    if isinstance(value, partial):
+        yield repr(
+            [item for item in (*value.args, *value.keywords.items()) if isinstance(item, _PLAIN)]
+        ).encode()
+        value = value.func
+    yield repr(getattr(value, "__bases__", ())).encode()
+    for name, item in vars(value).items() if inspect.isclass(value) else [("", value)]:
+        function = getattr(item, "__func__", item)  # of a static or a class method
+        if isinstance(item, _PLAIN) and name != "__firstlineno__":
+            yield repr((name, item)).encode()
+        elif inspect.isfunction(function):
+            closed = inspect.getclosurevars(function).nonlocals
+            yield repr({key: held for key, held in closed.items() if isinstance(held, _PLAIN)}).encode()
+            try:
+                yield inspect.cleandoc(inspect.getsource(function)).encode()
+            except (OSError, TypeError):  # typed at a prompt that keeps no source
+                yield function.__code__.co_code
