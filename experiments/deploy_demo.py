@@ -23,7 +23,6 @@ from experiments.cli import command
 from experiments.cli.result import show
 from experiments.deployment.apps import run_settings
 from experiments.deployment.loopback import APP, Loopback
-from experiments.deployment.node import Node, examine, node_settings
 from experiments.deployment.server import build_deployed
 from experiments.run_files.directory import RunDirectory
 from experiments.run_files.reader import is_finished, read_run
@@ -80,7 +79,6 @@ def start(loopback: Loopback, clients: int) -> None:
     for number, (first, end) in enumerate(pairwise(bounds), start=1):
         node = f"node{number}"
         overrides = f"dataset=digits first={first} clients={end - first}"
-        examine(Node(node_settings(overrides)))  # what `python -m experiments.node_check` does
         loopback.register(node)
         loopback.start_supernode(node, overrides)
         messages.info(f"{node} registered with its own key; it holds {end - first} clients")
@@ -88,8 +86,9 @@ def start(loopback: Loopback, clients: int) -> None:
 
 def train(loopback: Loopback, overrides: str) -> None:
     """Submit the app, whose server's log goes to stderr, and wait until the run ends."""
-    overrides = f"population.nodes={loopback.nodes} {overrides}"
-    messages.info(f"flwr run . loopback --stream -c 'overrides=\"{overrides}\"'")
+    messages.info(
+        f"flwr run . loopback --stream -c 'overrides=\"population.nodes={loopback.nodes} {overrides}\"'"
+    )
     process = loopback.submit(overrides, sys.stderr)
     while process.poll() is None:
         loopback.refuse_ended()

@@ -51,4 +51,5 @@ def check_fields(settings: Any) -> None:
         if check is not None:
             check(item.name, value)
         elif item.metadata.get("choices"):
-            check_choice(item.name, value, item.metadata["choices"])
+            for one in value if isinstance(value, tuple) else (value,):
+                check_choice(item.name, one, item.metadata["choices"])

@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,8 +42,25 @@ log = logging.getLogger(__name__)
 # Where this process finds modules before Flower adds the bundle that a run brings.
 INSTALLED = (*sys.path, "")
 _bundles: list[str] = []  # what `bundles` has taken off the path
+
+
+def of_this_code(
+    message: Message, context: Context, call_next: Callable[[Message, Context], Message]
+) -> Message:
+    """Let the app answer `message` if this node runs the code of the run; log why not otherwise, and reply that.
+
+    No client's data have a part in it: the app has not been called. The clients are silent, and not spent.
+    """
+    prepare()
+    json_log.name_run(context.run_id)
+    if not (why := other_code()):
+        return call_next(message, context)
+    log.error("%s This node does no work for the run.", why)
+    return Message(RecordDict({wire.HELD: ConfigRecord({wire.OTHER_CODE: True})}), reply_to=message)
+
+
 server_app = ServerApp()
-client_app = ClientApp(mods=[sealed])
+client_app = ClientApp(mods=[sealed, of_this_code])
 
 
 @server_app.main()
@@ -63,17 +81,12 @@ def main(grid: Grid, context: Context) -> None:
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     """Train each client that the message names and send its own masked values."""
-    prepare()
-    json_log.name_run(context.run_id)
-    return refused(message) or reply_to(message, context)
+    return reply_to(message, context)
 
 
 @client_app.query()
 def query(message: Message, context: Context) -> Message:
     """Return how many clients this node has, as its operator declared it, whether it is ready, and a digest of who they are."""
-    prepare()
-    if reply := refused(message):
-        return reply
     node, claim = node_of(context), readiness_claim(context.node_config)
     answer = ConfigRecord({wire.CLIENTS: node.settings.clients, **claim, **asked_digest(node, message)})
     return Message(RecordDict({wire.HELD: answer}), reply_to=message)
@@ -87,18 +100,6 @@ def prepare() -> None:
         logger = logging.getLogger(package)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
-
-
-def refused(message: Message) -> Message | None:
-    """Return the whole reply of a node that runs other code than the run, and log why; None where it runs the same.
-
-    No client's data have a part in it: the node's own app has not been called. The clients are silent, and not spent.
-    """
-    why = other_code()
-    if not why:
-        return None
-    log.error("%s This node does no work for the run.", why)
-    return Message(RecordDict({wire.HELD: ConfigRecord({wire.OTHER_CODE: True})}), reply_to=message)
 
 
 def other_code() -> str:
@@ -131,7 +132,15 @@ def bundles() -> list[str]:
 
 
 def run_settings(overrides: str) -> Settings:
-    """Return the settings of a deployed run: conf/config.yaml with `overrides`, split as a shell does."""
+    """Return the settings of a deployed run: conf/config.yaml with `overrides`, split as a shell does.
+
+    Raises `SettingError` for a `$`: who submits a run is not to read variables of the server or of a node, which Hydra would
+    put in the place of `${oc.env:NAME}`, also of one that is written with a backslash.
+    """
+    if "$" in overrides:
+        raise SettingError(
+            "overrides holds a $: a run that is submitted reads no variable of the machines that it runs on. Write the value itself."
+        )
     return compose("config", ["engine=deployment", *split(overrides)], Settings)
 
 

@@ -130,9 +130,8 @@ class Loopback(contextlib.AbstractContextManager["Loopback"]):
 
         The run has the list of the nodes that were registered, unless the overrides name another.
         """
-        is_listed = self._listed and "population.nodes=" not in overrides
-        listed = f"population.nodes={self.nodes} " if is_listed else ""
-        command = (BIN / "flwr", "run", APP, "loopback", "--stream", "-c", f'overrides="{listed}{overrides}"')
+        overrides = f"population.nodes={self.nodes} {overrides}"  # of two values of a key the last one counts
+        command = (BIN / "flwr", "run", APP, "loopback", "--stream", "-c", f'overrides="{overrides}"')
         return self.start("run", command, home="operator", output=output)
 
     def call(self, program: str, *arguments: str | Path) -> str:

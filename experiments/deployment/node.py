@@ -27,7 +27,6 @@ from experiments.settings.data import (
 )
 from experiments.settings.experiment import build_model
 from experiments.settings.values import PRINTED, Output
-from fedmf.checks import check_at_least
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
 from fedmf.setting import REQUIRED, setting
@@ -52,7 +51,7 @@ class NodeSettings:
         chosen=UNGIVEN,
     )
     clients: int = setting(
-        REQUIRED, "how many clients this node declares; public, whatever the state of its data"
+        REQUIRED, "how many clients this node declares; public, whatever the state of its data", at_least=1
     )
     public: Mapping[str, object] | None = setting(
         None,
@@ -60,7 +59,9 @@ class NodeSettings:
         "null: for digits and synthetic only",
     )
     first: int = setting(
-        0, "the first of the data set's clients that is this node's: it holds first .. first + clients - 1"
+        0,
+        "the first of the data set's clients that is this node's: it holds first .. first + clients - 1",
+        at_least=0,
     )
     ready: str | None = setting(
         None,
@@ -71,8 +72,6 @@ class NodeSettings:
 
     def __post_init__(self) -> None:
         check_none_held_out(self.dataset)
-        check_at_least("clients", self.clients, 1)
-        check_at_least("first", self.first, 0)
 
 
 @dataclass(frozen=True)

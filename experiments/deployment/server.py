@@ -51,7 +51,11 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
 
     Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
-    directory = RunDirectory(run_directory(settings))
+    if settings.run.directory is None or not Path(settings.run.directory).is_absolute():
+        raise SettingError(
+            f"run.directory is {settings.run.directory}; a deployment needs an absolute path on the server's machine."
+        )
+    directory = RunDirectory(Path(settings.run.directory))
     _let_another_end(directory)
     warn_of_restored_counts(directory.path)
     settings = recorded_parts(settings, directory.path)
@@ -176,13 +180,3 @@ def sealed(grid: Grid, nodes: KnownNodes, box_key: Path | None, overrides: str) 
         return grid
     keys = {node.key: public_box_key(node.box_key) for node in nodes if node.box_key is not None}
     return cast(Grid, SealedGrid(grid, private_box_key(box_key), keys, overrides))
-
-
-def run_directory(settings: Settings) -> Path:
-    """Return run.directory. Raises `SettingError` unless it is absolute: Flower chooses the working directory."""
-    directory = settings.run.directory
-    if directory is None or not Path(directory).is_absolute():
-        raise SettingError(
-            f"run.directory is {directory}; a deployment needs an absolute path on the server's machine."
-        )
-    return Path(directory)

@@ -180,7 +180,7 @@ def run_task(link: socket.socket) -> None:
     os.environ.update(environment)
     sys.argv = [name, *arguments]
     fresh_generators()
-    refuse_bundles()
+    sys.meta_path.insert(0, NoBundle())  # whatever a bundle names: a node runs what is installed on it
     (program,) = entry_points(group="console_scripts", name=name)
     program.load()()
 
@@ -214,11 +214,6 @@ class NoBundle:
 
         bundles()
         return None
-
-
-def refuse_bundles() -> None:
-    """Import no module from a bundle in this process, whatever it names: a node runs what is installed on it."""
-    sys.meta_path.insert(0, NoBundle())
 
 
 if __name__ == "__main__":

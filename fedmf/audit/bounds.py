@@ -69,11 +69,9 @@ def one_run_p_value(correct: int, guesses: int, canaries: int, *, epsilon: float
         )
     rate = 1 / (1 + math.exp(-epsilon))
     tail = float(binom.sf(correct - 1, guesses, rate))
-    if delta == 0 or correct == 0:
-        return tail
     steps = np.arange(1, correct + 1)
     below = np.cumsum(binom.pmf(correct - steps, guesses, rate))  # f(v - i) - f(v), summed from the top
-    return min(1.0, tail + 2 * canaries * delta * float(np.max(below / steps)))
+    return min(1.0, tail + 2 * canaries * delta * float(np.max(below / steps, initial=0.0)))
 
 
 def one_run_lower_bound(

@@ -77,9 +77,8 @@ def _shares(masks: Float64, gamma: float) -> Iterator[Part]:
     d, sizes = masks.shape[-1], masks.sum(axis=-1)
     low, high = (float(binom.ppf(share, d, gamma)) for share in (0.25, 0.75))
     middle = float(binom.cdf(high, d, gamma) - binom.cdf(low - 1, d, gamma))
-    if middle < 1:
-        inside = np.count_nonzero((sizes >= low) & (sizes <= high))
-        yield float(binomial_p(inside, sizes.size, middle)), f"sizes from {low:g} to {high:g}", 1
+    inside = np.count_nonzero((sizes >= low) & (sizes <= high))
+    yield float(binomial_p(inside, sizes.size, middle)), f"sizes from {low:g} to {high:g}", 1
 
 
 def _pairs(masks: Float64, gamma: float) -> Iterator[Part]:

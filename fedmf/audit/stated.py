@@ -99,16 +99,15 @@ class Stated:
     def of_plan(cls, plan: Plan) -> Self:
         """Return what a plan states, with the matrices that its streams deploy: dense, so for short epochs.
 
-        Sensitivity and sigma of each epoch follow from its own C, not from what the plan computed of it.
+        Sensitivity and sigma of each epoch follow from its own C, not from what the plan computed of it. A plan that bounds no
+        client's vector states nothing: `l2_norm` is then a `SettingError`.
         """
-        if plan.bounds.radius is None or plan.counted_radius is None:
-            raise SettingError("the plan bounds no client's vector, so that it states nothing to test.")
         made = []
         for stream in (epoch.stream for epoch in plan.factorization.epochs):
             sensitivity = float(np.linalg.norm(stream.materialize_strategy(), axis=0).max())
-            sigma = plan.noise_multiplier * sensitivity * plan.counted_radius
+            sigma = plan.noise_multiplier * sensitivity * (plan.counted_radius or 0.0)
             made.append(StatedEpoch(stream.materialize_noising(), sensitivity, sigma))
-        return cls(tuple(made), plan.bounds.radius, plan.bounds.linf_norm)
+        return cls(tuple(made), plan.bounds.radius or 0.0, plan.bounds.linf_norm)
 
     @property
     def sigmas(self) -> Float64:

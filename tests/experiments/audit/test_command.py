@@ -8,12 +8,14 @@ import pytest
 import experiments.audit.__main__ as command
 import experiments.audit.attack as attacks
 from experiments.audit.__main__ import AS_SHIPPED, AuditSettings, document_of, found_in, print_text
-from experiments.audit.sabotage import CONTROLS, HALF_NOISE
+from experiments.audit.sabotage import CONTROLS, HALF_NOISE, patched
 from experiments.audit.scene import Scene, cohorts, plan_of
+from experiments.cli.command import guard
 from experiments.settings.compose import compose
 from fedmf.audit import Finding
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms import FAMILIES
+from server import strategy
 
 pytestmark = pytest.mark.long
 
@@ -64,6 +66,16 @@ def test_a_product_that_is_broken_is_refuted(call):
     assert "REFUTED" in document["conclusion"]
 
 
+def test_where_the_pipeline_raises_the_audit_ends_with_one_sentence_and_leaves_nothing(
+    tmp_path, call, capsys
+):
+    with patched((strategy, "apply_release", lambda *given: [][0])):
+        assert guard(lambda: call("sabotage=[]")) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "the pipeline itself failed in the scene rotated (as shipped): IndexError: list index" in said
+    assert not (tmp_path / "audit").exists()
+
+
 @pytest.mark.parametrize(
     ("shipped", "broken", "code"),
     [
@@ -76,7 +88,7 @@ def test_a_product_that_is_broken_is_refuted(call):
 )
 def test_exit_codes_follow_from_the_rows_which_people_are_shown(shipped, broken, code, capsys):
     sabotage = CONTROLS[1]
-    rows = found_in("a scene", AS_SHIPPED, [shipped]) + found_in("s", sabotage.name, [broken])
+    rows = found_in("a scene", AS_SHIPPED, lambda: [shipped]) + found_in("s", sabotage.name, lambda: [broken])
     document = document_of(rows, [sabotage])
     assert document["code"] == code
     assert document["sabotages"][0]["missed_by"] == ([] if broken.refutes else ["residual variance"])
@@ -88,7 +100,10 @@ def test_exit_codes_follow_from_the_rows_which_people_are_shown(shipped, broken,
 
 @pytest.mark.parametrize(
     ("override", "words"),
-    [("sabotage=[no cliping]", "each of sabotage is 'no cliping'"), ("mechanisms=[]", "mechanisms is empty")],
+    [
+        ("sabotage=[no cliping]", "sabotage is 'no cliping'.* did you mean no clipping"),
+        ("mechanisms=[optimum]", "mechanisms is 'optimum'"),
+    ],
 )
 def test_names_that_are_not_known_are_an_error(tmp_path, call, override, words):
     with pytest.raises(SettingError, match=words):

@@ -115,7 +115,7 @@ def test_nothing_of_a_bundle_is_imported(bundle, monkeypatch):
     for name in ("evil", "google.evil"):
         with pytest.raises(SystemExit, match="it runs"):
             import_module(name)
-    warm.refuse_bundles()
+    sys.meta_path.insert(0, warm.NoBundle())
     for name in ("google.evil", "google.worse", "evil", "worse"):
         with pytest.raises(ModuleNotFoundError):
             import_module(name)
@@ -139,3 +139,19 @@ def test_what_asks_for_tasks_is_for_this_account_alone():
         refused = subprocess.run([folder / "flwr-agentapp"], capture_output=True, text=True, check=False)
         assert (refused.returncode, "is not run here" in refused.stderr) == (1, True)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "seed='${oc.env:A_TOKEN}'",
+        "model='${oc.env:A_TOKEN}'",
+        "dataset.path='${oc.env:A_TOKEN}'",
+        r"'run.directory=$\{oc.env:A_TOKEN\}'",
+    ],
+)
+def test_who_submits_a_run_reads_no_variable_of_the_server_or_of_a_node(setting, monkeypatch):
+    monkeypatch.setenv("A_TOKEN", "unsaid")
+    with pytest.raises(SettingError, match="reads no variable of the machines") as mistake:
+        apps.run_settings(setting)
+    assert "unsaid" not in str(mistake.value)

@@ -209,15 +209,15 @@ def test_what_clients_are_known_to_have_sent_is_taken_away_and_values_that_overf
     sums = np.random.default_rng(12).normal(0, 3, (2, 3, 16))
     assert refuted(residuals(releases + sums, STATED, known=sums)) == set()
     assert refuted(residuals(releases + sums, STATED)) != set()
-    releases[0, 0, 0, 0] = 1e308
-    assert residual.VARIANCE in refuted(residuals(releases, STATED))
+    for value in (1e308, np.nan, np.inf):
+        releases[0, 0, 0, 0] = value
+        assert residual.VARIANCE in refuted(residuals(releases, STATED))
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: residuals(np.zeros((2, 3, 4)), STATED), "must be \\(runs, 2 epochs, 3 rounds, d\\)"),
-        (lambda: residuals(np.full((1, 2, 3, 4), np.nan), STATED), "not finite"),
         (lambda: residuals(np.zeros((1, 2, 3, 4)), STATED, false_alarm=0), "false_alarm"),
         (lambda: mask_laws(np.full((1, 2, 3, 4, 5), 0.5), 0.2), "must be 0 or 1"),
         (lambda: mask_laws(np.zeros((1, 2, 3, 4, 5)), 1.0), "keep_probability is 1"),
