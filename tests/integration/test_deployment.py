@@ -112,7 +112,7 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
     monkeypatch.setenv("HOLDS", "reply")
     settings = (
         f"run.directory={directory} {DATA} population.min_available=12 population.cohort_size=6 run.log=json "
-        f"population.epochs=1 engine.round_timeout=25 population.nodes={tmp_path / 'nodes.yaml'} run.metrics_port={port}"
+        f"population.epochs=1 engine.round_timeout=60 population.nodes={tmp_path / 'nodes.yaml'} run.metrics_port={port}"
     )
 
     def has_released(rounds):
@@ -124,13 +124,13 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
 
     with Loopback() as loopback:
         loopback.start_superlink()
-        for node, clients, first in (("a", 8, 0), ("b", 6, 6), ("c", 2, 0)):
+        for node, clients, first in (("c", 2, 0), ("a", 8, 0), ("b", 6, 6)):  # the stranger is there first
             loopback.register(node)
             command = {"command": HOLDING} if node == "b" else {}
             loopback.start_supernode(node, f"clients={clients} first={first} {DATA}", **command)
         document = json.loads(loopback.nodes.read_text())
         document["nodes"] = listed = [
-            {**node, "name": f"hospital-{node['name']}", "most_clients": 6} for node in document["nodes"][:2]
+            {**node, "name": f"hospital-{node['name']}", "most_clients": 6} for node in document["nodes"][1:]
         ]
         (tmp_path / "nodes.yaml").write_text(json.dumps(document))
         (tmp_path / "nodes.yaml").chmod(0o600)
