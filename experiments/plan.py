@@ -219,12 +219,14 @@ def from_run(settings: Settings) -> dict[str, Any]:
     Reads the data set, for its clients and shapes, and builds the model. Raises a `FedmfError` for what cannot run as
     asked.
     """
-    from experiments.settings.experiment import build  # torch, data and models take seconds to import
+    from experiments.settings.data import print_notes  # torch, data and models take seconds to import
+    from experiments.settings.experiment import build
 
     messages.info(f"planning a run on {settings.dataset.name}: its data set is read, nothing is trained")
     experiment = build(settings)
     experiment.plan.start_epoch(Ledger())
     dataset = experiment.dataset
+    print_notes(dataset)
     return of_plan(experiment.plan, dataset.unit, experiment.misgivings, dataset.uncovered)
 
 

@@ -201,6 +201,7 @@ def load_partitioned(
     trained = y[train_rows], None if users is None else users[train_rows]
     parts = deal(partitioner, clients, partitioner_settings or {}, partition_seed, *trained, usual)
     bounds = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+    lost = f"The partitioner {partitioner} gave no example to {clients - len(parts)} of {clients} clients: {len(parts)} are left."
     return Dataset(
         name="partitioned",
         clients=ArrayClients(x, y, train_rows[np.concatenate(parts)], bounds),
@@ -212,6 +213,7 @@ def load_partitioned(
         source=path.name,
         unit=unit,
         uncovered=uncovered,
+        warnings=(lost,) * (len(parts) < clients),
     )
 
 

@@ -27,6 +27,8 @@ IGNORED_TARGET = -100
 """A target that neither the loss nor the accuracy counts (padding); torch's own default `ignore_index`."""
 UNREADABLE = -1
 """The label, or token, of an example that is there but cannot be read: its client cannot be trained."""
+MOST_CLASSES = 10**6
+"""How many classes a largest label may stand for by itself: more is a mistake, or must be said."""
 HELD = 1 << 26
 """Bytes of converted inputs, or targets, up to which they are made once and held; more are made batch by batch."""
 _AT_ONCE = 1 << 24  # bytes that are looked at together
@@ -205,14 +207,18 @@ class Public:
                     may_be_ignored = name == "target" and (self.task == NEXT_TOKEN or part.ndim > 1)
                     values = part[part != IGNORED_TARGET] if may_be_ignored else part
                     if values.size and not 0 <= values.min() <= values.max() < self.classes:
-                        wrong = int(values.min()) if values.min() < 0 else int(values.max())
-                        unreadable = f" ({UNREADABLE} stands for what could not be read)" * (
-                            wrong == UNREADABLE
-                        )
-                        raise DataError(
-                            f"{who} holds the {number} {wrong}{unreadable}; with classes={self.classes} it must be 0 to "
-                            f"{self.classes - 1}."
-                        )
+                        raise DataError(f"{who} holds {self._wrong(number, values)}.")
+
+    def _wrong(self, number: str, values: np.ndarray) -> str:
+        """Return what is wrong with `values`, which are labels or tokens ("label" or "token" is their `number`)."""
+        least, largest = int(values.min()), int(values.max())
+        if largest < self.classes and least == UNREADABLE:
+            return f"a {number} that could not be read, or is none of the {self.classes}"
+        remedy = ""
+        if number == "label" and self.task == CLASSIFICATION and self.classes <= largest < MOST_CLASSES:
+            remedy = f": set dataset.classes={largest + 1} if there are as many"
+        wrong = largest if largest >= self.classes else least
+        return f"the {number} {wrong}; with classes={self.classes} it must be 0 to {self.classes - 1}{remedy}"
 
 
 def check_examples(examples: object, who: str) -> None:
@@ -239,7 +245,8 @@ class Dataset:
     mechanism. `uncounted` are targets left out of the accuracy though the loss counts them (out-of-vocabulary
     and end of sentence, as in the literature). `person` is whose examples one client has ("writer"), None where
     they are no person's: only then can clients not be cut. `notes` are sentences about public data for the user who starts a
-    run; no statement repeats them. `labels` are the names of the classes, where the data name them.
+    run; no statement repeats them. `warnings` are those about what is probably not as it was meant, which a run's page
+    repeats. `labels` are the names of the classes, `columns` those of the numbers of an input, where the data name them.
     """
 
     name: str
@@ -255,7 +262,9 @@ class Dataset:
     uncounted: tuple[int, ...] = ()
     person: str | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a data set that cannot train anything."""

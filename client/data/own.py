@@ -11,6 +11,7 @@ import numpy as np
 from client.data.clients import by_user, stored_examples
 from client.data.dataset import (
     CLASSIFICATION,
+    MOST_CLASSES,
     Dataset,
     Public,
     Rows,
@@ -25,8 +26,6 @@ from fedmf.errors import DataError, SettingError
 LICENCE = "the file's own"
 SPLIT_SEED = 0
 """Public and fixed: it chooses the test examples of files without a split, whatever a run's seed is."""
-MOST_CLASSES = 10**6
-"""How many classes the largest test label may stand for by itself: more is a mistake, or must be said."""
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 (Steele, Lea and Flood 2014)
 
 

@@ -42,8 +42,10 @@ LEARNT_NAMES = (
 NAME_THEM = "name the columns of the inputs in features, or set text or image to one"
 _MEANINGS = {"train": 0, "test": 1, "0": 0, "1": 1, "false": 0, "true": 1}
 _INDEX = "__index_level_"  # a column that pandas writes
+_ENOUGH = 5  # test rows that tell whether a column counts the rows
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 MODES = {"L": "8-bit grey", "RGB": "8-bit RGB"}
+_TOO_LARGE = 2**63  # for int64
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}(\.0*)?")
 
 
@@ -65,8 +67,16 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
         return from_texts(name, rows, _tokens(table, settings.text, settings.text_level), settings)
     settings.refuse("text is not given", *TEXT_SETTINGS)
     y, classes, labels, learnt = read_labels(table, label, rows, settings)
-    x = _inputs(table, roles, one, settings, rows)
-    return rows.dataset(name, x, y, classes, uncovered=(LEARNT_NAMES,) * learnt, labels=tuple(labels))
+    x, columns = _inputs(table, roles, one, settings, rows)
+    return rows.dataset(
+        name,
+        x,
+        y,
+        classes,
+        uncovered=(LEARNT_NAMES,) * learnt,
+        labels=tuple(labels),
+        columns=tuple(columns),
+    )
 
 
 def check_near(table: Table, roles: Sequence[str], inputs: Sequence[str] | None) -> None:
@@ -166,7 +176,7 @@ def read_labels(
         shown = [values[place] for place in np.unique(places[rows.shown]).tolist()]
         who = f"A test row in the column {name!r} of {table.path}"
         known = public.classes if public else count_classes(who, shown, classes)
-        number_of = {value: value for value in values if 0 <= value < known}
+        number_of = {value: value for value in values if abs(value) < _TOO_LARGE}
     else:
         if whole:
             names = dict(enumerate(declared)) if declared else {value: str(value) for value in values}
@@ -192,24 +202,24 @@ def read_labels(
 
 def _inputs(
     table: Table, roles: Sequence[str], one: str, settings: OwnSettings, rows: Owned
-) -> np.ndarray | Rows:
-    """Return the inputs of all rows: of pictures in files those that the column `one` names."""
+) -> tuple[np.ndarray | Rows, Sequence[str]]:
+    """Return (the inputs of all rows, the columns of their numbers, if any); the column `one` names pictures in files."""
     first, public = int(np.argmax(rows.test)), rows.public.shape if rows.public else None
     names, advice = settings.features, "; it must hold numbers"
     if table.folder is not None:
         column = table.column(one, "file", (TEXT,), "; it must name files")
-        return Pictures.of(table.path, column, public, first, table.folder)
+        return Pictures.of(table.path, column, public, first, table.folder), ()
     if settings.image is not None or (names is not None and len(names) == 1):
         key, name = ("image", settings.image) if settings.image else ("features", (names or ())[0])
         kinds = (BYTES, LIST) if settings.image else (BYTES, LIST, TEXT, *NUMBERS)
         right = "; image must name lists of numbers" if settings.image else advice
         column = table.column(name, key, kinds, right)
         if kind_of(column.type) == BYTES:
-            return Pictures.of(table.path, column, public, first)
+            return Pictures.of(table.path, column, public, first), ()
         if kind_of(column.type) == LIST:
             with reading(table.about(name), "lists of one shape"):
                 shape = public or np.shape(column[first].as_py())
-            return Lists(f"{name!r} of {table.path}", column, (len(rows.test), *shape))
+            return Lists(f"{name!r} of {table.path}", column, (len(rows.test), *shape)), ()
     if names is None:
         advice = f", no number; {NAME_THEM}"
         if any(not name.strip() for name in table.names):
@@ -224,7 +234,26 @@ def _inputs(
     with np.errstate(over="ignore"):  # infinity, which the check of the examples refuses
         for place, name in enumerate(names):
             x[:, place] = _numbers(table, name, rows, advice)
-    return x
+    if settings.features is None:
+        check_no_row_numbers(table, names, x, rows)
+    return x, names
+
+
+def check_no_row_numbers(table: Table, names: Sequence[str], x: np.ndarray, rows: Owned) -> None:
+    """Raise `DataError` where a column of `x` [rows, names] grows by one step from row to row, as row numbers do.
+
+    The rows that must be right decide: the test rows, where there are enough of them that this is no chance.
+    """
+    shown = np.flatnonzero(rows.shown)
+    if len(shown) < _ENOUGH:
+        return
+    steps = np.diff(x[shown].astype(np.float64), axis=0) / np.diff(shown)[:, None]
+    counting = (steps[0] != 0) & np.isclose(steps, steps[0], atol=0).all(axis=0)
+    if counting.any():
+        raise DataError(
+            f"{table.about(names[int(counting.argmax())])} counts the rows, as pandas writes their numbers. Write the file "
+            f"without it (index=False), or {NAME_THEM}."
+        )
 
 
 def _numbers(table: Table, name: str, rows: Owned, advice: str) -> np.ndarray:

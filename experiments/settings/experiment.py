@@ -151,11 +151,12 @@ class Experiment(Clients):
 
     @cached_property
     def misgivings(self) -> tuple[str, ...]:
-        """What speaks against the run, in sentences that name its keys: `fedmf.outlook`."""
-        return tuple(
+        """What speaks against the run: of its data, and in sentences that name its keys of its plan (`fedmf.outlook`)."""
+        of_plan = (
             with_key(with_key(sentence, "population", PopulationSettings), "compression", Compression)
             for sentence in misgivings(self.plan)
         )
+        return (*self.dataset.warnings, *of_plan)
 
 
 def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:

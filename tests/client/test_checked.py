@@ -36,7 +36,7 @@ def tokens(x, y=None):
 
 WRONG = [
     (examples(label=3), "the label 3; with classes=3 it must be 0 to 2"),
-    (examples(label=-1), "label -1 .* could not be read"),
+    (examples(label=-1), "a label that could not be read, or is none of the 3"),
     (examples(label=-100), "label -100"),
     (examples(shape=(3,)), r"inputs float32 \[3\]; an input of this data set is float32 \[2\]"),
     (examples(x_type="f8"), "inputs float64"),
@@ -77,7 +77,7 @@ def test_tokens_outside_the_vocabulary_fail_and_padding_does_not(wrong) -> None:
     good = tokens([0, 4], [1, -100])
     held = checked(dataset(good, wrong, test=good, classes=5, task=NEXT_TOKEN)).clients
     assert held[0].y.tolist() == [[1, -100]]
-    with pytest.raises(DataError, match=r"client 1 of dataset mine holds the (token|label)"):
+    with pytest.raises(DataError, match=r"client 1 of dataset mine holds (the|a) (token|label)"):
         held[1]
 
 

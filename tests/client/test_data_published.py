@@ -116,7 +116,7 @@ def test_a_label_of_no_class_fails_its_client_with_only_digits_too(tmp_path: Pat
     path = write_leaf(tmp_path, {"train": {"a": good, "b": (picture, [wrong])}, "test": {"a": good}})
     dataset = load("femnist", path=path, only_digits=True)
     assert (len(dataset.clients), dataset.clients[0].y.tolist()) == (2, [1])
-    with pytest.raises(DataError, match=r"client 1 .* the label"):
+    with pytest.raises(DataError, match=r"client 1 .* (the label|a label that could not)"):
         dataset.clients[1]
     (tmp_path / "other").mkdir()
     path = write_leaf(tmp_path / "other", {"train": {"a": good}, "test": {"a": (picture * 2, [1, wrong])}})

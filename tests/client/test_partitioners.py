@@ -126,6 +126,16 @@ def test_clients_dealt_by_label_say_that_labels_of_all_decide_about_each(
     dataset = loaded(tmp_path, name)
     assert ("labels of all training rows" in " ".join(dataset.uncovered)) is said
     assert f"made-up client ({name} partition)" in dataset.unit
+    assert not dataset.warnings
+
+
+def test_clients_that_get_nothing_are_counted_in_a_warning(tmp_path: Path) -> None:
+    dataset = loaded(tmp_path, "dirichlet", {"alpha": 1e-3})
+    left = len(dataset.clients)
+    assert left < 5
+    assert dataset.warnings == (
+        f"The partitioner dirichlet gave no example to {5 - left} of 5 clients: {left} are left.",
+    )
 
 
 def test_groups_of_users_are_the_unit_and_users_in_both_splits_are_counted(tmp_path: Path) -> None:

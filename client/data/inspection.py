@@ -1,0 +1,109 @@
+"""What a user should know of the data before a run: the range of the inputs, and what is probably not as it was meant.
+
+`inspected` reads the test set, which is public: its sentences are printed and recorded. `log_zeros` reads the labels of the
+clients, which are private: its sentence is logged on this machine only, and nothing depends on it.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from client.data.clients import ArrayClients, CheckedClients
+from client.data.conversion import as_bytes
+from client.data.dataset import CLASSIFICATION, MOST_CLASSES, Dataset, pieces
+
+log = logging.getLogger(__name__)
+
+LARGE = 20.0
+"""A magnitude of inputs that the models' default learning rates do not fit; standardised inputs stay below."""
+DARK = 128
+"""A largest uint8 input below which 255 is probably not the largest that the data can have."""
+ZEROS = 0.1
+"""A share of turns that are zeros above which a run is probably not as it was meant."""
+_NAMED = 8  # of columns or classes in a sentence
+
+
+def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
+    """Return a data set with notes and warnings about its test examples; others than those of a classification as they are.
+
+    `is_whole`: none of the test examples was left out, so that a class without one is worth a warning.
+    """
+    x, y = dataset.test.x, dataset.test.y
+    if x.dtype.kind != "f" or not _are_classes(dataset, y):
+        return dataset
+    lowest, highest = (
+        function.reduce([function.reduce(part) for part in pieces(x)])
+        for function in (np.minimum, np.maximum)
+    )
+    low, high, columns = float(lowest.min()), float(highest.max()), dataset.columns
+    named = f"{len(columns)} columns: {some(columns)}" if columns else f"of shape {list(dataset.input_shape)}"
+    note = f"inputs are {named}; from {low:.4g} to {high:.4g} in {len(y):,} test examples"
+    warnings = []
+    if max(-low, high) > LARGE:
+        largest = np.maximum(-lowest, highest)
+        where = [
+            f"{name} {value:.4g}" for name, value in zip(columns, largest, strict=False) if value > LARGE
+        ]
+        warnings.append(
+            f"Inputs are as large as {max(-low, high):.4g}{f' ({some(where)})' * bool(where)}, and learning rates fit inputs of "
+            "about 1. Divide them by a public constant."
+        )
+    top = round(255 * high)
+    if 0 < top < DARK and all(as_bytes(part).dtype == np.uint8 for part in pieces(x)):
+        warnings.append(
+            f"Inputs are uint8, which are divided by 255, but the largest test input is {top} of 255. Store them as floats, "
+            f"divided by {top}."
+        )
+    counts = np.bincount(np.asarray(y), minlength=dataset.classes)
+    empty = np.flatnonzero(counts == 0).tolist()
+    if empty and is_whole:
+        begin = " Labels count from 0: subtract 1 where they begin at 1." * (
+            empty[0] == 0 and not dataset.labels
+        )
+        warnings.append(
+            f"{len(empty)} of {dataset.classes} classes have no test example: {some([*map(str, empty)])}.{begin}"
+        )
+    return replace(dataset, notes=(note, *dataset.notes), warnings=(*dataset.warnings, *warnings))
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many there are besides.
+
+    >>> some("abcdefghij")
+    'a, b, c, d, e, f, g, h and 2 more'
+    """
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def log_zeros(dataset: Dataset) -> None:
+    """Log how many clients have a label that is none of the classes, where that is a tenth: their turns will be zeros.
+
+    Only labels that are held as an array are read.
+    """
+    assert isinstance(dataset.clients, CheckedClients)
+    clients = dataset.clients.held
+    if not isinstance(clients, ArrayClients) or not _are_classes(dataset, clients.y):
+        return
+    sizes, rows = clients.owned(range(len(clients)))
+    labels = clients.y[rows]
+    is_wrong = (labels < 0) | (labels >= dataset.classes)
+    count = len(np.unique(np.repeat(np.arange(len(sizes)), sizes)[is_wrong]))
+    if count < ZEROS * len(sizes):
+        return
+    largest = int(labels.max())
+    remedy = f"; set dataset.classes={largest + 1} if there are as many" * (
+        dataset.classes <= largest < MOST_CLASSES
+    )
+    log.warning(
+        "%d of %d clients have a label that is none of the %d classes, and every turn of theirs will be zeros%s. This follows "
+        "from private data: it is logged on this machine only, and stops nothing.",
+        count, len(sizes), dataset.classes, remedy,
+    )  # fmt: skip
+
+
+def _are_classes(dataset: Dataset, targets: np.ndarray) -> bool:
+    """Return whether each target is one class."""
+    return dataset.task == CLASSIFICATION and targets.dtype.kind in "iu" and len(targets.shape) == 1
