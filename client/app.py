@@ -11,6 +11,7 @@ depend on two clients' data, which no clipping covers.
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from client.data import Examples
 from client.privatize import Kept, privatize, privatize_there
+from client.rehearsal import global_generators_kept
 from client.training import Trainer, pick_device
 from fedmf.errors import DeviceLostError, DivergedError, SettingError
 from fedmf.randomness import SecretKey
@@ -39,9 +41,17 @@ NOT_FINITE = "training gave an update that is not finite; a lower learning_rate 
 # data without any noise: it stays on this machine, and no statement covers anything that is done with it.
 OnFailure = Callable[[str, BaseException], None]
 
-# Called after a turn with what the client started from, what it scaled its update by, what it trained and its examples. No noise
-# covers what it computes of them: for simulations (`client.diagnostics`). It raises nothing.
-Observe = Callable[[Tensor, Tensor | None, Tensor, Examples], None]
+
+@dataclass(frozen=True)
+class Observed:
+    """What no noise covers of a client's turn: the `norm` of its update before clipping, and the `loss` of the model it was sent."""
+
+    norm: float
+    loss: float
+
+
+# Called after each turn, in simulations with unprotected metrics alone.
+Observe = Callable[[Observed], None]
 
 
 def log_failure(client: str, error: BaseException) -> None:
@@ -155,7 +165,11 @@ class Resident:
             else:  # in numpy, on the same memory
                 kept = privatize(trained.numpy(), self._plan, mask_key, start=sent.model, scale=sent.scale)
             if self._observe is not None:
-                self._observe(start, scale, trained, examples)
+                with suppress(Exception, SystemExit), global_generators_kept():
+                    update = trained - start if scale is None else (trained - start) * scale
+                    # Of copies: a custom model may write into what it is given.
+                    loss = trainer.score(sent.model, Examples(examples.x.copy(), examples.y.copy())).loss
+                    self._observe(Observed(float(update.double().norm()), loss))
         except (Exception, SystemExit):
             try:  # before any trainer was made, the device that it would be given
                 torch.ones(1, device=self._device or pick_device("auto")).add_(1).item()
@@ -185,7 +199,8 @@ def make_client_app(
     Where a client's turn leaves the device unusable to this process (a failed assertion on a CUDA device), its update is
     zero, and `DeviceLostError` is raised where another client is asked for, as where no trainer can be made after it: the
     caller should ask another process the whole message (`experiments.engines.processes.Pool` does). `on_failure` is told of
-    each client whose update is zero because it could not train. `observe`, for simulations alone, is given every turn.
+    each client whose update is zero because it could not train. `observe`, for simulations alone, is told of every turn that
+    could be scored.
     """
     app = ClientApp()
     resident = Resident(make_trainer, plan, observe)

@@ -34,16 +34,18 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
+from client.data.dataset import Examples
 from client.imports import calling, check_takes, import_maker
 from client.parameters import (
     check_trainable,
     digest_tensors,
     fixed_tensors,
     flat_parameters,
+    set_parameters,
     set_training_mode,
     trained_parameters,
 )
-from client.scoring import Loss, find_loss
+from client.scoring import Loss, Score, find_loss, score
 from client.settings import TrainingSettings
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Vector
@@ -140,6 +142,15 @@ class Trainer:
                 )
                 self._flat.copy_(_gather(trained, parameters))
         return self._flat
+
+    def score(self, parameters: Vector, examples: Examples, uncounted: tuple[int, ...] = ()) -> Score:
+        """Return the score of a copy of the model with `parameters` (d,), in evaluation mode; for public examples, and simulations.
+
+        No noise covers what it is of a client's examples. The trainer itself stays as it is.
+        """
+        model = deepcopy(self._made).eval()
+        set_parameters(model, parameters)
+        return score(model, examples, loss=self._loss, uncounted=uncounted)
 
     def _point(self) -> None:
         """Make the parameters of the model that train views of the flat buffer, in order."""

@@ -198,9 +198,8 @@ def _reply_of_another_process(message: Message, context: Context) -> Message:
         )
     finally:
         process.end()
-    for note in take_noted():
-        if isinstance(note, Failure):
-            log.error("client %s takes part with a zero update: %s", note.client, note.reason)
+    for failure in (note for note in take_noted() if isinstance(note, Failure)):
+        log.error("client %s takes part with a zero update: %s", failure.client, failure.reason)
     plan = build_client_plan(run_settings(str(context.run_config.get(OVERRIDES, ""))), len(sent.model))
     return pack([data or zeros(task, plan) for task, data in zip(tasks, values, strict=True)], message)
 

@@ -26,7 +26,6 @@ from flwr.clientapp import ClientApp
 from client.app import make_client_app
 from client.data import Examples, Public
 from client.data.clients import Fingerprint, digest_clients, identify_each
-from client.diagnostics import Observer
 from client.imports import looking_here
 from client.parameters import digest_tensors, fixed_tensors, layout_of
 from client.training import pick_device
@@ -148,16 +147,13 @@ def _app_in_this_process(experiment: Experiment, settings: Settings) -> ClientAp
 
 def _client_app(experiment: Experiment | Clients, settings: Settings) -> ClientApp:
     """Return the ClientApp that can run every client of the experiment; its trainer is made here."""
-    observe = None
-    if settings.run.unprotected_metrics:
-        observe = Observer(experiment.model, experiment.training, noted.append)
     return make_client_app(
         experiment.examples_of,
         experiment.make_trainer,
         experiment.client_plan,
         on_failure=note,
         at_once=True,
-        observe=observe,
+        observe=noted.append if settings.run.unprotected_metrics else None,
     )
 
 

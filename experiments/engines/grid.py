@@ -13,7 +13,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from client.diagnostics import Observed
+from client.app import Observed
 from client.imports import reason
 from experiments.settings.groups import Faults
 from fedmf.errors import DeviceLostError
@@ -39,7 +39,6 @@ class Failure:
 
 
 Note = Failure | Observed
-"""What a process that runs clients tells that of the server next to its replies; turns are observed in unprotected runs alone."""
 OnNote = Callable[[Note], None]
 
 noted: list[Note] = []  # in this process, since they were last taken

@@ -129,26 +129,23 @@ def claim(run: Run) -> str:
 
 def by_round_section(run: Run, name: str) -> Section:
     """Return a field of metrics.jsonl by round: a metric on the test set, or epsilon."""
-    is_own = name in run.further_metrics
-    label = name if is_own else name.replace("_", " ")
-    title = f"{label if is_own else label.capitalize()} by round"
+    label = name.replace("_", " ")
+    title = f"{label[0].upper()}{label[1:]} by round"
     rounds, values = run.column(name)
     if not rounds:
         return Section(title, [f"{METRICS} contains no round with a value of {name}."])
     words, unit = words_of(name, run.further_metrics.get(name, "")), unit_of(name)
     caption = f"{words[0].upper()}{words[1:]} after round {rounds[-1]:,}: {text_of(name, values[-1])}. From {METRICS}: {name}."
-    if name == "epsilon":
-        caption += f" It holds {claim(run)}. An epoch that has begun counts whole."
-    scale = 100 if unit == "%" else 1
-    series = [Series(name, rounds, [scale * value for value in values])]
+    more = f" It holds {claim(run)}. An epoch that has begun counts whole." if name == "epsilon" else ""
+    series = [Series(name, rounds, [100 * value for value in values] if unit == "%" else values)]
     if name == "accuracy" and (chance := run.summary.get("chance")) is not None:
-        series.append(Series("best constant answer", [rounds[0], rounds[-1]], [scale * chance] * 2))
-        caption += (
+        series.append(Series("best constant answer", [rounds[0], rounds[-1]], [100 * chance] * 2))
+        more = (
             f" Dashed: the share of the commonest class, {text_of('chance', chance)}. From {SUMMARY}: chance."
         )
     plot = LinePlot(
         f"{name}_by_round",
-        caption,
+        caption + more,
         series,
         f"{label} ({unit})" if unit else label,
         steps=name == "epsilon",
@@ -226,21 +223,21 @@ def bytes_section(run: Run) -> Section:
 def diagnostic_sections(run: Run) -> Iterator[Section]:
     """Yield the figures of a run with unprotected metrics by round, none of other runs."""
     rounds, medians = run.column("norm_p50")
-    if rounds:
-        quantiles = {"90 %": "norm_p90", "median": "norm_p50", "10 %": "norm_p10"}
-        series = [Series(label, *run.column(name)) for label, name in quantiles.items()]
-        bound = (run.config.get("clipping") or {}).get("l2_norm")
-        if isinstance(bound, int | float):
-            series.append(Series("clip norm", [rounds[0], rounds[-1]], [bound] * 2))
-        caption = (
-            f"Euclidean norm of the clients' updates before clipping, unprotected; median after round {rounds[-1]:,}: "
-            f"{number(medians[-1])}. From {METRICS}: norm_p10, norm_p50, norm_p90."
-        )
-        plot = LinePlot("norms_by_round", caption, series, "norm of an update")
-        yield Section("Norms before clipping by round", plot=plot)
-    for name in ("clipped_share", "client_loss", "noise_over_sum"):
-        if run.column(name)[0]:
-            yield by_round_section(run, name)
+    if not rounds:
+        return
+    quantiles = {"90 %": "norm_p90", "median": "norm_p50", "10 %": "norm_p10"}
+    series = [Series(label, *run.column(name)) for label, name in quantiles.items()]
+    if isinstance(bound := (run.config.get("clipping") or {}).get("l2_norm"), int | float):
+        series.append(Series("clip norm", [rounds[0], rounds[-1]], [bound] * 2))
+    plot = LinePlot(
+        "norms_by_round",
+        f"Euclidean norm of the clients' updates before clipping (unprotected); median after round {rounds[-1]:,}: "
+        f"{number(medians[-1])}. From {METRICS}: norm_p10, norm_p50, norm_p90.",
+        series,
+        "norm of an update",
+    )
+    yield Section("Norms before clipping by round", plot=plot)
+    yield from (by_round_section(run, name) for name in ("clipped_share", "client_loss", "noise_over_sum"))
 
 
 def attendance_sections(run: Run) -> list[Section]:

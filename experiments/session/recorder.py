@@ -9,7 +9,9 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from client.app import Observed
 from client.imports import reason
 from client.metrics import find_metrics
 from client.parameters import model_arrays, set_parameters
@@ -24,7 +26,6 @@ from experiments.run_files.directory import (
     RunDirectory,
 )
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
-from experiments.session.diagnostics import LIVE, Diagnostics
 from experiments.session.learning import learning
 from experiments.session.monitoring import Log
 from experiments.session.progress import View, standing
@@ -78,6 +79,9 @@ STOPPED = (
     "The choice to stop after round {number}, which a callback made from released scores: what is stated is the epsilon of the epochs "
     "that began; that of all planned epochs, {epsilon}, covers the choice too."
 )
+QUANTILES = {"norm_p10": 0.1, "norm_p50": 0.5, "norm_p90": 0.9}
+LIVE = ("clipped_share", "norm_p50", "client_loss", "noise_over_sum")  # diagnostics that the live view has
+
 _REMEDY = "training diverged: lower optimizer.learning_rate or client.learning_rate."
 
 
@@ -139,6 +143,43 @@ class Scorer:
         except (Exception, SystemExit) as error:
             why = reason(error).removesuffix(".")
             raise RunStoppedError(f"the model could not be scored {when}: {why}.") from error
+
+
+class Diagnostics:
+    """Figures of the round in progress that no noise covers, for run.unprotected_metrics, with which the statement names them.
+
+    `turns` are those of its clients. A run without that setting makes none of this and computes nothing of it.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.turns: list[Observed] = []
+        self._bytes: dict[str, int] = {}  # of each client's values
+        self._sum: npt.NDArray[np.float64] | None = None
+
+    def on_reply(self, client: str, data: object) -> None:
+        """Measure what a client sent: the size reveals how much its mask kept."""
+        self._bytes[client] = len(data) if isinstance(data, bytes) else 0
+
+    def on_sum(self, rotated_sum: npt.NDArray[np.float64]) -> None:
+        """Keep the sum of a round before its noise, (D,), until the release."""
+        self._sum = self._plan.rotation.unrotate(rotated_sum.copy(), donate=True)
+
+    def take(self, release: Release) -> dict[str, float]:
+        """Return the figures of the round that was released, and forget them; none of a round of an earlier session."""
+        found: dict[str, float] = {}
+        if self._bytes:
+            found["measured_value_bytes"] = sum(self._bytes.values())
+        norms = np.array([turn.norm for turn in self.turns if math.isfinite(turn.norm)])
+        if norms.size:
+            if (bound := self._plan.bounds.l2_norm) is not None:
+                found["clipped_share"] = float(np.mean(norms > bound))
+            found |= {name: float(np.quantile(norms, share)) for name, share in QUANTILES.items()}
+            found["client_loss"] = float(np.mean([turn.loss for turn in self.turns]))
+        if self._sum is not None and self._plan.sigma and (length := float(np.linalg.norm(self._sum))):
+            found["noise_over_sum"] = float(np.linalg.norm(release.noisy_sum - self._sum)) / length
+        self.turns, self._bytes, self._sum = [], {}, None
+        return found
 
 
 class Recorder:

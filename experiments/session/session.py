@@ -280,7 +280,7 @@ class Session:
         if isinstance(note, Failure):
             self.failures.add(note)
         elif (diagnostics := self._recorder.diagnostics) is not None:
-            diagnostics.on_turn(note)
+            diagnostics.turns.append(note)
 
     def _on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
         """Count who was heard, and who failed where this machine knows."""

@@ -163,9 +163,7 @@ class LstmSettings(ModelSettings):
     hidden: int | None = setting(None, "units of an LSTM layer; null: the size of the papers")
 
 
-CLIENT_RATE = 1.0
-CLIENT_RATES = {"cnn": 0.1}
-"""The clients' learning rate where none is given, and of the models that another one fits."""
+CLIENT_RATES = {"": 1.0, "cnn": 0.1}  # by model, "": of all others; where none is given
 
 ModelSettings.options = {
     "logistic": Option(ModelSettings, "logistic regression"),

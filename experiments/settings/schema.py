@@ -12,7 +12,7 @@ from typing import Any, Literal, get_type_hints
 
 from client.metrics import METRICS, check_metrics, check_optimized
 from client.settings import TrainingSettings
-from experiments.settings.data import CLIENT_RATE, DatasetSettings, ModelSettings, check_none_held_out
+from experiments.settings.data import CLIENT_RATES, DatasetSettings, ModelSettings, check_none_held_out
 from experiments.settings.groups import (
     DeploymentSettings,
     EngineSettings,
@@ -203,7 +203,7 @@ class Settings:
     )
     optimizer: OptimizerSettings = setting(REQUIRED, "server's optimizer (docs/extend.md)", chosen="sgd")
     client: TrainingSettings = setting(
-        TrainingSettings(learning_rate=CLIENT_RATE), "how a client trains (docs/extend.md)"
+        TrainingSettings(learning_rate=CLIENT_RATES[""]), "how a client trains (docs/extend.md)"
     )
     engine: EngineSettings = setting(REQUIRED, "who calls the clients", chosen="local", of="watching")
     faults: Faults = setting(Faults(), "what goes wrong in a rehearsal, with engine=local")
