@@ -75,10 +75,9 @@ def start_of(overrides: Sequence[str], consent: str = CONSENT) -> tuple[list[str
     PATH is the directory of a run, whose settings a new run begins with, or a YAML file with any settings; of several the
     later ones win. Raises a `FedmfError` for one that cannot be read, and as `run_settings` for code that only a run names.
     """
-    is_start = [text.partition("=")[0] == "as" for text in overrides]
-    typed = [text for text, is_one in zip(overrides, is_start, strict=True) if not is_one]
+    typed = [text for text in overrides if not text.startswith("as=")]
     given, start = given_values(typed), None
-    for text in (text for text, is_one in zip(overrides, is_start, strict=True) if is_one):
+    for text in (text for text in overrides if text.startswith("as=")):
         path = Path(str(given_values([text])["as"]))
         if path.name == CONFIG and (path.parent / CHECKPOINT).exists():
             path = path.parent

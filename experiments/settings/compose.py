@@ -61,15 +61,12 @@ def from_file(file: Path, settings: type, recorded: Mapping[str, Any] | None = N
 
 def _of_file(values: Mapping[str, Any], settings: type) -> Iterator[str]:
     """Yield nested settings as overrides; `name` of a group makes its choice, an import path the choice custom."""
-    for key, value in values.items():
-        if key in choices_of(settings) and isinstance(value, Mapping) and "name" in value:
-            is_custom = ":" in str(value["name"])
-            yield f"{key}={'custom' if is_custom else value['name']}"
-            yield from as_overrides(
-                {key: {own: one for own, one in value.items() if is_custom or own != "name"}}
-            )
+    for text in as_overrides(values):
+        key, _, name = text.partition("=")
+        if (group := key.removesuffix(".name")) == key or group not in choices_of(settings):
+            yield text
         else:
-            yield from as_overrides({key: value})
+            yield from [f"{group}=custom", text] if ":" in name else [f"{group}={name}"]
 
 
 def split(overrides: str) -> list[str]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -32,6 +31,7 @@ from experiments.settings.log import messages
 from experiments.settings.recorded import named_code
 from experiments.settings.reference import CONF, RUN, called
 from experiments.settings.schema import Settings
+from experiments.settings.sweep import shown
 from experiments.settings.values import at_home, make, plain, text_of
 from fedmf.errors import SettingError
 
@@ -79,7 +79,7 @@ def run_jobs(
     options = [text for text in arguments if "=" not in text or text.startswith("-")]
     sys.argv[1:] = [*options, *overrides]  # hydra.main reads them itself
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-    with as_setting_errors():
+    with as_setting_errors(), shown:
         composed(partial(_call, job))()
 
 
@@ -115,15 +115,6 @@ def saying_how_to_resume(settings: Settings, directory: Path) -> Iterator[None]:
         else:
             messages.info("interrupted before the run began")
         raise
-
-
-class NoLink(Callback):
-    """Removes a link in the place of multirun.yaml, which Hydra would write through; see `hydra.callbacks` in conf/config.yaml."""
-
-    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Look before a sweep begins."""
-        if (file := Path(config.hydra.sweep.dir) / "multirun.yaml").is_symlink():
-            file.unlink()
 
 
 def default_directory(directory: object) -> str:
