@@ -33,6 +33,7 @@ from experiments.pages.wording import bound, holds_for, number, text_of, words_o
 from experiments.settings.compose import compose
 from experiments.settings.figures import MOST_ROUNDS, PlanSettings, plan_of, plans_to_try, privacy_of
 from experiments.settings.groups import lowest_rms_error
+from experiments.settings.jobs import without_files
 from experiments.settings.log import messages
 from experiments.settings.recorded import flattened
 from experiments.settings.schema import Settings
@@ -330,7 +331,7 @@ def planned(overrides: Sequence[str]) -> dict[str, Any]:
     if figures and of_a_run:
         _refuse_both(figures, of_a_run)
     if of_a_run:
-        return from_run(compose("simulate", overrides, Settings))
+        return from_run(_settings_of(overrides))
     return from_figures(compose("plan", overrides, PlanSettings))
 
 
@@ -343,19 +344,26 @@ def main(argv: Sequence[str]) -> NoReturn:
     if figures and of_a_run and not {"-h", "--help"} & set(argv):
         command.end_with(lambda: command.guard(lambda: _refuse_both(figures, of_a_run)))
     if of_a_run:
-        command.run(plan, "simulate", Settings, __doc__, argv)
+        command.run(plan, "simulate", Settings, __doc__, argv, _settings_of)
     command.run(plan, "plan", PlanSettings, __doc__, argv)
 
 
 def _sorted_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the keys among `arguments` that are figures of a plan alone, and those that are settings of a run alone."""
     keys = [text.lstrip("+~").partition("=")[0] for text in arguments]
-    of_a_run = {item.name for item in fields(Settings)} | {"experiment", "hydra"}
+    of_a_run = {item.name for item in fields(Settings)} | {"experiment", "hydra", "as", "--config"}
     figures = {item.name for item in fields(PlanSettings)} - of_a_run
     return (
         [key for key in keys if key in figures],
         [key for key in keys if key.partition(".")[0] in of_a_run - {"mechanism", "output"}],
     )
+
+
+def _settings_of(arguments: Sequence[str]) -> Settings:
+    """Return the settings of a run that arguments describe."""
+    from experiments.session.resume import run_settings  # with torch, of which figures have no need
+
+    return run_settings(without_files(arguments))
 
 
 def _refuse_both(figures: Sequence[str], settings: Sequence[str]) -> NoReturn:

@@ -20,9 +20,9 @@ from torch import nn
 from client.imports import lending, need
 from client.metrics import ALWAYS
 from experiments.cli.result import rows, statement_lines
-from experiments.compare import read_comparison
 from experiments.evaluate import EvaluateSettings, scores
 from experiments.export import ExportSettings, written
+from experiments.pages.comparison import read_comparison
 from experiments.pages.figures import LinePlot
 from experiments.pages.run_page import by_round_section
 from experiments.pages.wording import text_of
@@ -308,7 +308,7 @@ class Runner:
 
     def compare(self, directory: str | Path) -> Any:
         """Return the groups that `fedmf compare` finds below `directory` as a table of pandas, without writing a page."""
-        return _frame(group.row for group in read_comparison(Path(directory)).groups)
+        return _frame(group.row for group in read_comparison(directory).groups)
 
 
 run = Runner()

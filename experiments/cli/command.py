@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 
 from experiments import INTERRUPTED, ending_signals
 from experiments.cli.console import STOPPED, USER_MISTAKE, ending_quietly
-from experiments.settings.compose import check_no_flags, compose, sentence
+from experiments.settings.compose import compose, sentence
 from experiments.settings.log import messages, stderr_handler
 from fedmf.errors import FedmfError, RunStoppedError
 
@@ -26,17 +26,18 @@ def run(
     settings: type[T],
     doc: str | None = None,
     argv: Sequence[str] | None = None,
+    composing: Callable[[Sequence[str]], T] | None = None,
 ) -> NoReturn:
     """Run a command that leaves no output folder, and exit.
 
     `settings` is the frozen dataclass that `function` is given, composed as `name`; `doc` is what --help prints first.
+    `composing` makes the settings of the arguments in another way.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
 
     def action() -> None:
         if not show_help(name, doc, arguments):
-            check_no_flags(arguments)
-            function(compose(name, arguments, settings))
+            function(composing(arguments) if composing else compose(name, arguments, settings))
 
     logging.basicConfig(handlers=[stderr_handler("%(message)s")], level=logging.INFO)
     end_with(lambda: guard(action))

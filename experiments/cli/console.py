@@ -27,6 +27,7 @@ Federated learning with user-level differential privacy.
   plan          what an epsilon costs, before a run
   mechanisms    compare noise mechanisms
   evaluate      score a finished run's model
+  runs          list the runs below a folder
   compare       compare the runs below a folder
   report        write a run's page again
   export        a run's model for other programs

@@ -1,6 +1,7 @@
 """Plots in one look for every page and every file, as wide as a column of a paper; nothing is fetched."""
 
 import io
+import logging
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatt
 
 # Okabe and Ito's palette: colour-blind readers can distinguish it; dashes and markers distinguish lines in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+FURTHER = ("#332288", "#882255", "#999933", "#8C510A", "#808080")  # where a page has more lines than one plot
 DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 # Letters of an SVG are outlines: it looks the same without our font.
@@ -29,10 +31,16 @@ STYLE: Any = {
     "lines.markersize": 3,
     "svg.fonttype": "path",
     "svg.hashsalt": "fedmf",
+    "pdf.fonttype": 42,  # TrueType, which journals ask for
 }
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # which names every letter of a PDF
 WIDTH, HEIGHT = 3.25, 2.0  # inches, without a legend
 # Without what differs from one time, machine or version to another.
-UNDATED = {"svg": dict.fromkeys(("Date", "Creator", "Format", "Type")), "png": {"Software": None}}
+UNDATED = {
+    "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
+    "png": {"Software": None},
+    "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
+}
 
 
 class Series(NamedTuple):
@@ -64,20 +72,26 @@ class LinePlot:
         """Return the plot as a notebook shows it."""
         return rendered(self, "png")
 
-    def figure(self) -> Figure:
-        """Return the plot, with a legend below where it has more than one line."""
+    def figure(self, looks: Sequence[str] = ()) -> Figure:
+        """Return the plot, with a legend below where it has more than one line.
+
+        `looks` are all labels of a page: a line's place among them is its colour. Without them it is that in the plot.
+        """
+        looks = looks or [line.label for line in self.series]
         labels = [textwrap.fill(line.label.replace(" = ", "\u00a0=\u00a0"), width=54) for line in self.series]
         rows = sum(label.count("\n") + 1 for label in labels) if len(labels) > 1 else 0
         figure = Figure((WIDTH, HEIGHT + 0.14 * rows), layout="constrained")
         axes = figure.add_subplot(xlabel=self.x_label, ylabel=self.y_label)
-        for place, (label, line) in enumerate(zip(labels, self.series, strict=True)):
+        colours = COLOURS + FURTHER
+        for label, line in zip(labels, self.series, strict=True):
+            place = looks.index(line.label)
             few = max(1, len(line.x) // 8)  # about eight points have a marker, and an error
             axes.errorbar(
                 line.x,
                 line.y,
                 yerr=line.error,
                 label=label,
-                color=COLOURS[place % len(COLOURS)],
+                color=colours[place % len(colours)],
                 linestyle=DASHES[place % len(DASHES)],
                 marker=MARKERS[place % len(MARKERS)],
                 markevery=few,
@@ -101,9 +115,9 @@ class LinePlot:
         return figure
 
 
-def rendered(plot: LinePlot, form: str) -> bytes:
-    """Return a plot as a file, svg or png."""
+def rendered(plot: LinePlot, form: str, looks: Sequence[str] = ()) -> bytes:
+    """Return a plot as a file, svg, png or pdf; lines look the same in all plots with the same `looks`."""
     buffer = io.BytesIO()
     with matplotlib.rc_context(STYLE):
-        plot.figure().savefig(buffer, format=form, dpi=300, metadata=UNDATED[form])
+        plot.figure(looks).savefig(buffer, format=form, dpi=300, metadata=UNDATED[form])
     return buffer.getvalue()

@@ -13,14 +13,14 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from experiments.pages.figures import LinePlot, rendered
+from experiments.pages.figures import UNDATED, LinePlot, rendered
 from experiments.pages.wording import text_of, words_of
 from experiments.run_files.directory import refuse_unmakeable
 from experiments.settings.recorded import flattened
 from server.files import write_output
 
 # The setting `plots` of a command.
-PLOTS = "a folder: every plot of the page also as PNG and SVG, as wide as a column of a paper; null: on the page only"
+PLOTS = "a folder: every plot of the page also as PNG, SVG and PDF, as wide as a column of a paper; null: on the page only"
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ def table_of(
 
 
 def write_page(page: Page, file: Path, plots: str | None = None) -> list[Path]:
-    """Render `page` to `file`, and each of its plots as PNG and SVG into the folder `plots`; return the files of the plots.
+    """Render `page` to `file`, and each of its plots as PNG, SVG and PDF into the folder `plots`; return the files of the plots.
 
     Raises `RunDirectoryError`, before anything is written, where the folder cannot be made.
     """
     files = {
         Path(plots) / f"{section.plot.name}.{form}": section.plot
         for section in page.sections
-        for form in ("png", "svg")
+        for form in UNDATED
         if section.plot and plots is not None
     }
     if plots is not None:
@@ -91,16 +91,18 @@ def write_page(page: Page, file: Path, plots: str | None = None) -> list[Path]:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    lines = [line.label for section in page.sections if section.plot for line in section.plot.series]
+    looks = tuple(dict.fromkeys(lines))  # one colour on a page for a line of one name
+
+    def picture(plot: LinePlot) -> str:
+        """Return a plot as the address of an image that contains it."""
+        return f"data:image/svg+xml;base64,{b64encode(rendered(plot, 'svg', looks)).decode()}"
+
     text = environment.from_string(TEMPLATE).render(page=page, picture=picture)
     write_output(file, text.encode(errors="backslashreplace"))
     for path, plot in files.items():
-        write_output(path, rendered(plot, path.suffix[1:]))
+        write_output(path, rendered(plot, path.suffix[1:], looks))
     return list(files)
-
-
-def picture(plot: LinePlot) -> str:
-    """Return a plot as the address of an image that contains it."""
-    return f"data:image/svg+xml;base64,{b64encode(rendered(plot, 'svg')).decode()}"
 
 
 TEMPLATE = """\

@@ -37,6 +37,7 @@ from fedmf.accounting.caveats import CHOOSING
 from fedmf.errors import RunDirectoryError
 
 LARGEST = 1e100  # noise that can be drawn
+THIS = "this run"
 
 
 def write_report(directory: Path, plots: str | None = None) -> list[Path]:
@@ -137,7 +138,7 @@ def by_round_section(run: Run, name: str) -> Section:
     words, unit = words_of(name, run.further_metrics.get(name, "")), unit_of(name)
     caption = f"{words[0].upper()}{words[1:]} after round {rounds[-1]:,}: {text_of(name, values[-1])}. From {METRICS}: {name}."
     more = f" It holds {claim(run)}. An epoch that has begun counts whole." if name == "epsilon" else ""
-    series = [Series(name, rounds, [100 * value for value in values] if unit == "%" else values)]
+    series = [Series(THIS, rounds, [100 * value for value in values] if unit == "%" else values)]
     if name == "accuracy" and (chance := run.summary.get("chance")) is not None:
         series.append(Series("best constant answer", [rounds[0], rounds[-1]], [100 * chance] * 2))
         more = (
@@ -185,7 +186,7 @@ def noise_section(run: Run) -> Section:
             f"independent_per_round_error; they must be as many, and their noise at most {LARGEST:g}."
         )
     family, rounds = str(mechanism.get("family")), range(1, len(own) + 1)
-    series = [Series(family, rounds, own), Series("independent", rounds, independent)]
+    series = [Series(THIS, rounds, own), Series("independent", rounds, independent)]
     least = mechanism.get("lowest_rms_error")
     if least is not None and released == len(mechanism["per_round_error"]):
         lowest = [scale * least] * len(own)
@@ -215,7 +216,7 @@ def bytes_section(run: Run) -> Section:
         f"Expected, not measured: sizes would reveal mask counts. From {METRICS}: uplink_bytes, replies."
     )
     rounds = [line["round"] for line in run.rounds]
-    series = [Series("this run", rounds, sent), Series("uncompressed", rounds, dense)]
+    series = [Series(THIS, rounds, sent), Series("uncompressed", rounds, dense)]
     plot = LinePlot("bytes_by_round", caption, series, "sent by clients", bytes_on="y")
     return Section(title, plot=plot)
 

@@ -161,7 +161,9 @@ class Session:
         settings, path = self._settings, self._directory.path
         with (
             open_watch(settings, path.name) as self._watch,
-            locked(self._make_folder() / LOCK),
+            locked(
+                self._make_folder() / LOCK, 0.5
+            ),  # `fedmf runs` has it while it looks whether a run has it
             contextlib.closing(self._checkpoint),
             open_logger(settings.logger, path) as log,
         ):

@@ -132,11 +132,12 @@ def as_plain(config: DictConfig) -> dict[str, Any]:
 
 
 def given_values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return what `overrides` give by key, of a sweep its text. Raises `SettingError` for one that is not understood.
+    """Return what `overrides` give by key, of a sweep its text. Raises `SettingError` for one that is not understood, or an option.
 
     >>> given_values(["+run.extend=2", "model=cnn", "seed=1,2"])
     {'run.extend': 2, 'model': 'cnn', 'seed': '1,2'}
     """
+    check_no_flags(overrides)
     with as_setting_errors():
         return {
             one.key_or_group: str(one.input_line).partition("=")[2]

@@ -91,14 +91,13 @@ def without_files(arguments: Sequence[str]) -> list[str]:
     found, left = [], iter(arguments)
     for text in left:
         option, equals, path = text.partition("=")
-        if option not in _FILES:
-            found.append(text)
-            continue
-        path = path if equals else next(left, "")
-        if not os.path.exists(path):
-            raise SettingError(f"{option} is {path!r}, which does not exist; give it as {option} PATH.")
-        folder = [f"file://{Path(path).resolve()}"]
-        found.append(f"as={text_of(path)}" if option == "--config" else f"{SEARCHPATH}={text_of(folder)}")
+        if option in _FILES:
+            path = path if equals else next(left, "")
+            if not os.path.exists(path):
+                raise SettingError(f"{option} is {path!r}, which does not exist; give it as {option} PATH.")
+            folder = text_of([f"file://{Path(path).resolve()}"])
+            text = f"as={text_of(path)}" if option == "--config" else f"{SEARCHPATH}={folder}"
+        found.append(text)
     return found
 
 

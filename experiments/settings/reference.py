@@ -27,6 +27,7 @@ SETTINGS = {
     "node_check": "deployment.node:NodeSettings",
     "plan": "settings.figures:PlanSettings",
     "report": "report:ReportSettings",
+    "runs": "runs:RunsSettings",
     "vocabulary": "vocabulary:VocabularySettings",
 }
 """The class of each command's settings, below `experiments`."""

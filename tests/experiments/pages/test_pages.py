@@ -14,11 +14,14 @@ import pytest
 from PIL import Image
 
 import written_run
-from experiments.compare import CompareSettings, claims, compare, find_runs, read_comparison
+from experiments.compare import CompareSettings, compare
 from experiments.mechanisms import MechanismsSettings, mechanisms
+from experiments.pages.comparison import claims, read_comparison
+from experiments.pages.figures import LinePlot, Series
 from experiments.pages.run_page import write_report
 from experiments.report import ReportSettings, report
 from experiments.run_files.directory import open_no_link
+from experiments.run_files.listing import as_lists
 from experiments.settings.compose import compose
 from fedmf.errors import RunDirectoryError
 from server.files import write_output
@@ -90,11 +93,11 @@ def reported(directory, *overrides):
     report(compose("report", [f"directory={directory}", *overrides], ReportSettings))
 
 
-def test_every_plot_of_the_page_is_a_png_and_an_svg_as_wide_as_a_column(tmp_path, capsys):
+def test_every_plot_of_the_page_is_a_png_an_svg_and_a_pdf_as_wide_as_a_column(tmp_path, capsys):
     directory = written_run.write(tmp_path / "r", mechanism={"update_noise_std": 0.03})
     reported(directory, f"plots={tmp_path / 'p'}", "output=json")
     printed = json.loads(capsys.readouterr().out)
-    files = {tmp_path / "p" / f"{name}.{form}" for name in NAMES for form in ("png", "svg")}
+    files = {tmp_path / "p" / f"{name}.{form}" for name in NAMES for form in ("png", "svg", "pdf")}
     assert set((tmp_path / "p").iterdir()) == set(map(Path, printed["plots"])) == files
     assert (directory / "report.html").read_text().count("<img") == len(NAMES)
     assert printed["page"] == str(directory / "report.html")
@@ -145,14 +148,74 @@ def test_seeds_become_a_mean_and_a_standard_error_in_every_output(tmp_path, comp
     assert "62.7 ± 1.8 %" in html
     assert "62.7 ± 1.8 %" in printed
     assert html.count("<img") == html.count("<figcaption") == 3
-    for words in (">keep probability</th>", ">bytes to 60.0 %</th>"):
-        assert words in html
+    assert html.index(">accuracy</th>") < html.index(">keep probability</th>")
+    for said in (html, printed):  # of all groups, once
+        assert (
+            "All runs: dataset = digits, model = logistic, mechanism = optimal, rotation = identity" in said
+        )
+        assert "seeds 3, runs 3, compression 6.35 times, bytes to 60.0 %" in said
+    assert [group["names"][0] for group in document["groups"]] == ["optimal-8.0-0.1-1", "optimal-8.0-0.5-1"]
+    assert '<a href="optimal-8.0-0.1-2/report.html">optimal-8.0-0.1-2</a>' in html
+    assert (
+        len(
+            re.findall(
+                r"(?m)^optimal-8.0-0.\d-1, .* & 62.7 \$\\pm\$ 1.8 \\% &",
+                (tmp_path / "compare.tex").read_text(),
+            )
+        )
+        == 2
+    )
+
+
+def test_runs_of_several_folders_are_chosen_and_sorted_and_unlike_ones_have_their_settings_in_words(
+    tmp_path, capsys
+):
+    written_run.sweep(
+        tmp_path / "a", mechanisms=("optimal", "independent"), epsilons=(1.0, 4.0, 8.0), seeds=(1,)
+    )
+    for number, model in enumerate(("mlp", "cnn")):
+        own = {"hidden": 12, "activation": "relu", "dropout": 0.5, "norm": None}
+        config = {"model": {"name": model, **own}, "client": {"learning_rate": 0.5}}
+        written_run.write(tmp_path / "b" / model, config=config, summary={"accuracy": 0.9 + 0.01 * number})
+    given = [
+        str(tmp_path / "a"),
+        str(tmp_path / "b"),
+        "where=epsilon<9,seed=1",
+        "where=accuracy>0.55",
+        "output=json",
+    ]
+
+    def compared(*overrides):
+        compare(compose("compare", as_lists([*given, *overrides]), CompareSettings))
+        return json.loads(capsys.readouterr().out)
+
+    groups = compared()["groups"]
+    assert [Path(group["names"][0]).name for group in groups][:2] == ["cnn", "mlp"]
+    assert [group["accuracy"] for group in groups] == sorted(
+        (group["accuracy"] for group in groups), reverse=True
+    )
+    by_model = [group["model.name"] for group in compared("sort=model")["groups"]]
+    assert by_model == sorted(by_model)
+    html = (tmp_path / "a" / "compare.html").read_text()
+    assert "hidden = 12" in re.findall(r'data-label="other settings">([^<]*)', html)[0]
+    assert '<a href="../b/cnn/report.html">' in html
+    with pytest.raises(RunDirectoryError, match=r"no finished run with .*model=lstm"):
+        compared("where=model=lstm")
+
+
+def test_a_line_has_one_colour_in_all_plots_of_a_page():
+    def colours(*labels):
+        plot = LinePlot("name", "caption", [Series(label, [1, 2], [1, 2]) for label in labels], "y")
+        handles, names = plot.figure(("a", "b", "c")).axes[0].get_legend_handles_labels()
+        return {name: handle[0].get_color() for name, handle in zip(names, handles, strict=True)}
+
+    assert colours("a", "c")["c"] == colours("b", "c")["c"] != colours("a", "b")["b"]
 
 
 def test_unfinished_and_unreadable_runs_are_named_and_do_not_count(tmp_path, compared):
     written_run.write(tmp_path / "crashed", summary=None)
     with pytest.raises(RunDirectoryError, match=r"no finished run; it must be .* crashed is unfinished"):
-        find_runs(tmp_path)
+        read_comparison(str(tmp_path))
     for name in ("bare", "good", "torn"):
         written_run.write(tmp_path / name)
     (tmp_path / "torn" / "summary.json").write_text('{"accuracy": 0.')
@@ -171,7 +234,7 @@ def test_every_output_says_for_whom_epsilon_holds_and_what_is_not_private(tmp_pa
         config = {"run": {"reproducible": bool(number)}}
         written_run.write(tmp_path / str(number), privacy=claim, config=config, summary={"epsilon": epsilon})
     open_run = written_run.write(tmp_path / "none" / "open", summary={"epsilon": None})
-    assert not list(claims(read_comparison(open_run).groups))  # without an epsilon none is claimed
+    assert not list(claims(read_comparison(str(open_run)).groups))  # without an epsilon none is claimed
     shutil.rmtree(open_run)
     document, html, printed = compared()
     (group,), (row,) = document["groups"], rows(tmp_path)

@@ -16,7 +16,7 @@ import runs
 import users_own
 from client import from_arrays
 from experiments import run
-from experiments.compare import read_comparison
+from experiments.pages.comparison import read_comparison
 from experiments.settings.values import as_overrides
 from fedmf.errors import FedmfError, RunDirectoryError, RunStoppedError, SettingError
 from runs import cut

@@ -1,0 +1,144 @@
+"""The runs below folders, also those that are running or were interrupted: what each is, which are meant, in which order."""
+
+import fcntl
+import math
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from experiments.run_files.directory import (
+    CHECKPOINT,
+    CONFIG,
+    MECHANISM,
+    MECHANISM_KINDS,
+    METRICS,
+    PROVENANCE,
+    PROVENANCE_KINDS,
+    read_json,
+    rows_of,
+)
+from experiments.run_files.reader import is_finished, read_config, read_summary
+from experiments.settings.recorded import flattened
+from experiments.settings.values import text_of
+from fedmf.errors import RunDirectoryError, SettingError
+from server.checkpoint import LOCK
+
+COLUMNS = ("name", "when", "data", "model", "epsilon", "accuracy", "state")
+WHERE = "which runs: conditions such as model=cnn,epsilon<4 on columns, settings or entries of summary.json"
+SORT = "column, setting or entry of summary.json: numbers from the largest, then words from A; -KEY: the other way round"
+_CONDITION = re.compile(r"\s*([\w.]+)\s*([=<>])\s*(.*?)\s*")
+_RELATIONS = {"=": operator.eq, "<": operator.lt, ">": operator.gt}
+
+T = TypeVar("T", bound=Mapping[str, Any])
+
+
+def find(folders: str | Path | Sequence[str], where: Sequence[str] = ()) -> dict[Path, dict[str, Any]]:
+    """Return the runs below `folders` that meet all conditions of `where`: {directory: values}, each once, by path.
+
+    Values are the columns, the settings and the entries of the summary by key; the key of a group is its choice. Raises
+    `RunDirectoryError` for a folder that is none, `SettingError` for a condition that is not understood.
+    """
+    places = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
+    found: dict[Path, tuple[Path, str]] = {}
+    for place in places:
+        if not place.is_dir():
+            raise RunDirectoryError(f"directory is {place}, which is no folder; name one with runs below it.")
+        for run in sorted(file.parent for file in place.rglob(CONFIG)):
+            name = str(run if len(places) > 1 else run.relative_to(place))
+            found.setdefault(run.resolve(), (run, name))
+    known = {run: _values(run) | {"name": name} for run, name in found.values()}
+    for condition in where:
+        if (parts := _CONDITION.fullmatch(condition)) is None:
+            raise SettingError(f"where is {condition!r}; it must be KEY=VALUE, KEY<VALUE or KEY>VALUE.")
+        _check_known("where", parts[1], known.values())
+        known = {
+            run: values for run, values in known.items() if _meets(values.get(parts[1]), *parts.groups()[1:])
+        }
+    return known
+
+
+def _values(directory: Path) -> dict[str, Any]:
+    """Return the values of a run but its name; accuracy and epsilon of one that has not finished are those of its last rounds."""
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    try:
+        leaves = dict(flattened(read_config(directory)))
+        row |= leaves | {key.removesuffix(".name"): value for key, value in leaves.items()}
+        row["data"] = f"{row['dataset']} {Path(leaves.get('dataset.path') or '').name}".strip()
+        provenance, mechanism, metrics = (directory / name for name in (PROVENANCE, MECHANISM, METRICS))
+        if provenance.is_file():
+            row["when"] = read_json(provenance, PROVENANCE_KINDS)["sessions"][0].get("started")
+        if is_finished(directory):
+            return row | read_summary(directory) | {"state": "finished"}
+        lines = metrics.read_bytes().rpartition(b"\n")[0] if metrics.is_file() else b""
+        for line in rows_of(lines, metrics):
+            row |= {key: line[key] for key in ("round", "epsilon", "accuracy") if key in line}
+        design = read_json(mechanism, MECHANISM_KINDS) if mechanism.is_file() else {}
+        rounds = design.get("epochs", 0) * design.get("rounds_per_epoch", 0)
+        state = "running" if _is_running(directory) else "interrupted"
+        return row | {"state": f"{state} at round {row.get('round', 0)}/{rounds or '?'}"}
+    except (RunDirectoryError, LookupError, TypeError):
+        return row | {"state": "unreadable"}
+
+
+def _is_running(directory: Path) -> bool:
+    """Return whether a process has the lock of a run."""
+    try:
+        with (directory / CHECKPOINT / LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    return False
+
+
+def _meets(value: object, relation: str, wanted: str) -> bool:
+    """Return whether a value is in a relation to what was typed: as numbers; equal are texts too, or the first word of one."""
+    if relation == "=" and wanted in (str(value), text_of(value), str(value).partition(" ")[0]):
+        return True
+    try:
+        return bool(_RELATIONS[relation](float(str(value)), float(wanted)))
+    except ValueError:
+        return False
+
+
+def in_order(rows: Iterable[T], by: str) -> list[T]:
+    """Return rows by the key `by`: numbers from the largest, then words from A, at last those without; reversed for a minus before it.
+
+    Raises `SettingError` for a key that no row has.
+    """
+    key, every = by.removeprefix("-"), list(rows)
+    _check_known("sort", key, every)
+
+    def place(row: T) -> tuple[bool, float, str]:
+        value = row.get(key)
+        number = -float(value) if isinstance(value, int | float) else math.inf
+        return value is None, number, str(value)
+
+    return sorted(every, key=place, reverse=key != by)
+
+
+def _check_known(setting: str, key: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Raise `SettingError` for a key that none of the rows has."""
+    if (every := list(rows)) and not any(key in row for row in every):
+        raise SettingError(
+            f"{setting} names {key}, which no run has; such as accuracy, model, client.learning_rate."
+        )
+
+
+def as_lists(arguments: Sequence[str]) -> list[str]:
+    """Return arguments of a command with those without a key, folders, in one list, and all that where= gives in another.
+
+    Hydra's grammar knows no < in a value, and takes the last of several.
+
+    >>> as_lists(["runs/a", "where=model=cnn,epsilon<4", "output=json", "where=seed=1"])
+    ['output=json', 'directory=[runs/a]', "where=['model=cnn','epsilon<4','seed=1']"]
+    """
+    if {"-h", "--help"} & set(arguments):
+        return list(arguments)
+    folders = [text for text in arguments if "=" not in text and not text.startswith("-")]
+    given = [text for text in arguments if text.startswith("where=")]
+    conditions = [part for text in given for part in text.removeprefix("where=").strip("[]").split(",")]
+    lists = {"directory": folders, "where": conditions}
+    others = [text for text in arguments if text not in (*folders, *given)]
+    return others + [f"{key}={text_of(items)}" for key, items in lists.items() if items]

@@ -1,0 +1,37 @@
+"""List the runs below folders: `python -m experiments.runs [FOLDER ...] where="model=cnn,epsilon<4" sort=accuracy`.
+
+Of each run its name, when it began, data, model, epsilon, accuracy and state: finished, running, or interrupted at a
+round; then accuracy and epsilon are those of its last rounds. Without a folder those below runs/.
+"""
+
+import sys
+from dataclasses import dataclass
+
+from experiments.cli import command, output
+from experiments.pages.wording import text_of
+from experiments.run_files.listing import COLUMNS, SORT, WHERE, as_lists, find, in_order
+from experiments.settings.values import PRINTED, Output
+from fedmf.setting import setting
+
+
+@dataclass(frozen=True)
+class RunsSettings:
+    """Keys of the command."""
+
+    directory: str | tuple[str, ...] = setting("runs", "folders: every run below them is listed")
+    where: tuple[str, ...] = setting((), WHERE)
+    sort: str = setting("when", SORT)
+    output: Output = setting("text", PRINTED)
+
+
+def runs(settings: RunsSettings) -> None:
+    """Print what is below the folders."""
+    rows = in_order(find(settings.directory, settings.where).values(), settings.sort)
+    document = [{key: row[key] for key in COLUMNS} for row in rows]
+    columns = {key: output.NUMBER if key in ("epsilon", "accuracy") else {} for key in COLUMNS}
+    cells = [[text_of(key, value) for key, value in row.items()] for row in document]
+    output.show(settings.output, document, lambda: output.print_table("Runs", columns, cells))
+
+
+if __name__ == "__main__":
+    command.run(runs, "runs", RunsSettings, __doc__, as_lists(sys.argv[1:]))
