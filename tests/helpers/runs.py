@@ -211,9 +211,10 @@ def behind_round(owner, method, last, error=Crash):
     real = getattr(owner, method)
 
     def crashing(self, *arguments):
-        real(self, *arguments)
+        result = real(self, *arguments)
         if any(getattr(argument, "round", None) == last for argument in arguments):
             raise error
+        return result
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(owner, method, crashing)
