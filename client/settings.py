@@ -15,6 +15,8 @@ LEVELS = ("words", "characters")
 """What texts are split into."""
 TEST_SPLITS = ("test", "validation", "heldout")
 """What a model can be scored on with Stack Overflow."""
+TEST_UNITS = ("rows", "users")
+"""What the test set of data without a split is a share of: each user's rows, or the users."""
 HELD_OUT_USES = ("score", "train", "none")
 """What the clients do that are held out."""
 PARTITIONERS = {

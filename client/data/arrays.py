@@ -1,12 +1,14 @@
-"""Arrays of your own, with users or without, in an .npz file or a folder of .npy files.
+"""Arrays of your own, with users or without, in an .npz file, a folder of .npy files or MNIST's four idx files.
 
-Arrays without users are dealt out to made-up clients by a partitioner of flwr-datasets. Every draw comes from one public
-seed. Partitioners without draws of their own are given the rows in an order drawn from it, since the order of a file may
-follow the labels.
+Examples without users, of whatever files, are dealt out to made-up clients by a partitioner of flwr-datasets. Every draw comes
+from one public seed. Partitioners without draws of their own are given the rows in an order drawn from it, since the order of a
+file may follow the labels.
 """
 
+import gzip
 import inspect
 import logging
+import re
 import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -17,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from client.data.clients import ArrayClients, stored_examples
-from client.data.dataset import CLASSIFICATION, Dataset, Public, shared_users
-from client.data.own import LICENCE, SPLIT_SEED, Owned, count_classes, fifth_of_each, owned
+from client.data.dataset import Dataset, Public
+from client.data.own import Owned, OwnSettings, count_classes, owned
 from client.data.reading import reading
 from client.imports import need
 from client.settings import PARTITIONERS
-from fedmf.checks import check_at_least, check_choice, check_positive
+from fedmf.checks import check_at_least, check_positive
 from fedmf.errors import DataError, SettingError
 
 log = logging.getLogger(__name__)
@@ -44,33 +46,43 @@ DEFAULTS = {"min_partition_size": 0, "self_balancing": False, "num_classes_per_p
 OURS = {"num_partitions": "clients", "seed": "partition_seed", "shuffle": None, "partition_by": None}
 """Arguments of flwr-datasets that are given here, with the setting that says them."""
 OF_USERS = "GroupedNaturalIdPartitioner"
+IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+"""numpy's types for the third byte of an idx file (LeCun's MNIST page)."""
+_IDX = re.compile(r"(train|t10k|test)-(images|labels)[-.]idx\d-ubyte(\.gz)?$")
 
 
-def load(path: str | Path, *, classes: int | None = None, public: Public | None = None) -> Dataset:
-    """Return the classification data set stored at `path`.
+def load_arrays(name: str, path: Path, settings: OwnSettings, public: Public | None) -> Dataset:
+    """Return the classification data set `name` stored at `path`.
 
     The file holds x [N, ...] (uint8, divided by the public constant 255, or floats taken as they are), y [N]
     (integer labels from 0), user [N] (integers or strings) and optionally split [N] (0 train, 1 test; users
     may overlap or not). Without `split` a fifth of each user's examples, chosen by a public seed, is the test
-    set. A folder of .npy files of the same names is memory-mapped. `classes` is public: without it the test
-    labels, which are treated as public, say how many there are. With `public` only clients are made.
+    set. A folder of .npy files of the same names is memory-mapped; one of idx files has no users. The number of classes is
+    public: where no setting has it the test labels, which are treated as public, say how many there are. With `public` only
+    clients are made.
 
     Raises `DataError` for a missing or malformed file. The values of training examples are not looked at before their
     client is read.
     """
-    path = Path(path)
-    return _by_user("by_user_npz", path, read_arrays(path, REQUIRED), classes, public)
+    return _by_user(
+        name, path, read_arrays(path, REQUIRED if settings.has_users else REQUIRED[:2]), settings, public
+    )
 
 
 def _by_user(
-    name: str, path: Path, arrays: Mapping[str, np.ndarray], classes: int | None, public: Public | None = None
+    name: str,
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    settings: OwnSettings,
+    public: Public | None = None,
 ) -> Dataset:
-    names, users = np.unique(arrays["user"], return_inverse=True)
-    said = arrays["split"] == 1 if "split" in arrays else None
-    rows = owned(path, users, names.tolist(), said, "split = {}", public)
     y = arrays["y"]
+    owners = arrays["user"] if settings.has_users else np.zeros(len(y), int)
+    names, users = np.unique(owners, return_inverse=True)
+    said = arrays["split"] == 1 if "split" in arrays else None
+    rows = owned(path, users, names.tolist(), said, "split = {}", public, settings)
     shown = np.unique(y[rows.test]).tolist()
-    known = public.classes if public else count_classes(f"A test example in {path}", shown, classes)
+    known = public.classes if public else count_classes(f"A test example in {path}", shown, settings.classes)
     return rows.dataset(name, arrays["x"], y, known)
 
 
@@ -79,8 +91,8 @@ def from_arrays(
 ) -> Dataset:
     """Return the classification data set of arrays in memory, which may be tensors or columns of a table.
 
-    `x` [N, ...], `y` [N] and `user` [N] are those of `load`. `test` is (x, y) of the test set, which is public; without it a
-    fifth of each user's examples is. Nothing is copied: the arrays must stay as they are. Raises `DataError` as `load`.
+    `x` [N, ...], `y` [N] and `user` [N] are those of `load_arrays`. `test` is (x, y) of the test set, which is public; without it a
+    fifth of each user's examples is. Nothing is copied: the arrays must stay as they are. Raises `DataError` as `load_arrays`.
 
     >>> rng = np.random.default_rng(0)
     >>> data = from_arrays(rng.normal(size=(60, 4)), np.arange(60) % 3, np.arange(60) // 6)
@@ -90,7 +102,7 @@ def from_arrays(
     place = Path("from_arrays")
     arrays = checked({"x": np.asarray(x), "y": np.asarray(y), "user": np.array([*user])}, place, REQUIRED)
     if test is None:
-        return _by_user("arrays", place, arrays, classes)
+        return _by_user("arrays", place, arrays, OwnSettings(classes=classes))
     shown = checked(dict(zip(REQUIRED, map(np.asarray, test), strict=False)), Path("test"), REQUIRED[:2])
     kinds = [(held["x"].dtype == np.uint8, held["x"].shape[1:]) for held in (arrays, shown)]
     if kinds[0] != kinds[1]:
@@ -114,6 +126,7 @@ def read_arrays(path: Path, required: Sequence[str]) -> Mapping[str, np.ndarray]
         if path.is_dir():
             files = sorted(path.glob("*.npy"))
             arrays = {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}
+            arrays = arrays or read_idx(path)
         elif zipfile.is_zipfile(path):
             with path.open("rb") as file, np.load(file) as archive:
                 arrays = {name: array for name, array in archive.items() if isinstance(array, np.ndarray)}
@@ -131,7 +144,7 @@ def checked(
         held = ", ".join(arrays) or "nothing"
         raise DataError(
             f"{path} lacks {', '.join(absent)}; it holds {held} and must hold {', '.join(required)} (split "
-            "may be left out)."
+            "may be left out; without users choose dataset=partitioned)."
         )
     count = len(arrays["x"]) if arrays["x"].ndim else 0
     if arrays["x"].ndim < 2 or arrays["x"].size == 0:
@@ -154,67 +167,89 @@ def checked(
     return arrays
 
 
-def load_partitioned(
-    path: str | Path,
-    *,
-    clients: int = 100,
-    partitioner: str = "iid",
-    partitioner_settings: Mapping[str, Any] | None = None,
-    alpha: float = 0.5,
-    shards: int = 2,
-    classes: int | None = None,
-    partition_seed: int = 0,
-) -> Dataset:
-    """Return the arrays at `path` (x, y as for by_user_npz) dealt out to `clients` made-up clients.
+def read_idx(folder: Path) -> dict[str, np.ndarray]:
+    """Return x, y and split of four idx files, as MNIST, Fashion-MNIST and EMNIST are published; nothing where there is none."""
+    files = {file: found for file in sorted(folder.iterdir()) if (found := _IDX.search(file.name))}
+    held: dict[tuple[str, bool], np.ndarray] = {}
+    for file, found in files.items():
+        content = gzip.decompress(file.read_bytes()) if found[3] else file.read_bytes()
+        shape = np.frombuffer(content, ">i4", content[3], 4)
+        array = np.frombuffer(content, IDX_TYPES[content[2]], offset=4 + 4 * len(shape)).reshape(shape)
+        held[found[2], found[1] != "train"] = array
+    if files and (len(files), len(held)) != (4, 4):
+        raise DataError(
+            f"{folder} holds {len(files)} idx files; it must hold images and labels of train and of t10k (or test), one each."
+        )
+    if not held:
+        return {}
+    x, y = (np.concatenate([held[part, False], held[part, True]]) for part in ("images", "labels"))
+    counts = [len(held["labels", is_test]) for is_test in (False, True)]
+    return {"x": x, "y": y, "split": np.repeat([0, 1], counts)}
 
-    `partitioner` is iid; dirichlet, where each class is spread over the clients by Dirichlet(`alpha`) shares
+
+def deal_out(
+    whole: Dataset,
+    path: Path,
+    *,
+    clients: int,
+    partitioner: str,
+    partitioner_settings: Mapping[str, Any] | None,
+    alpha: float,
+    shards: int,
+    partition_seed: int,
+) -> Dataset:
+    """Return the training examples of `whole`, which was read from `path`, dealt out to `clients` made-up clients.
+
+    `whole` has one client, or with the partitioner grouped one for each user. `partitioner` is iid; dirichlet, where each class is spread over the clients by Dirichlet(`alpha`) shares
     (Hsu et al. 2019); shards, where each client gets `shards` pieces of the examples sorted by label
     (McMahan et al. 2017); pathological, where each client gets examples of two classes; or another one of flwr-datasets,
     by its name there. `partitioner_settings` are arguments of its class. Clients that get
-    nothing are left out. The test set is split = 1, or a fifth of all examples drawn by a public seed. Raises `DataError`
-    for a missing or malformed file, `SettingError` for a partitioner that cannot deal them.
+    nothing are left out, and counted in a warning. Raises `DataError` for too few examples, `SettingError` for a partitioner that
+    cannot deal them.
     """
-    path = Path(path)
     check_at_least("clients", clients, 1)
     check_at_least("shards", shards, 1)
     check_positive("alpha", alpha)
-    check_choice("partitioner", partitioner, (*PARTITIONERS, *PARTITIONERS.values()))
-    arrays = read_arrays(path, REQUIRED[:2])
-    x, y, users = arrays["x"], arrays["y"], arrays.get("user")
-    everyone = np.zeros(len(y), int)
-    test = arrays["split"] == 1 if "split" in arrays else fifth_of_each(everyone, seed=SPLIT_SEED)
-    train_rows, test_rows = np.flatnonzero(~test), np.flatnonzero(test)
-    if min(len(train_rows), len(test_rows)) == 0 or clients > len(train_rows):
+    held = whole.clients
+    assert isinstance(held, ArrayClients)
+    sizes, rows = held.owned(range(len(held)))
+    order = np.argsort(rows)
+    rows, users = rows[order], np.repeat(np.arange(len(sizes)), sizes)[order]
+    if clients > len(rows):
         raise DataError(
-            f"{path} has {len(train_rows)} training and {len(test_rows)} test examples; "
-            f"it must have at least one for each of {clients} clients, and one to test on: set clients to fewer, or mark "
-            "test examples with split = 1."
+            f"{path} has {len(rows)} training examples; it must have at least one for each of {clients} clients: set clients to "
+            "fewer."
         )
-    unit, uncovered = f"one made-up client ({partitioner} partition) = one client", tuple[str, ...]()
-    kind = PARTITIONERS.get(partitioner, partitioner)
-    if kind == OF_USERS and users is not None:
+    labels, unit = held.y[rows], f"one made-up client ({partitioner} partition) = one client"
+    uncovered = whole.uncovered
+    if is_of_users(partitioner):
         unit = f"one group of users, each whole in it ({partitioner} partition) = one client"
-        uncovered = shared_users(users[train_rows], users[test_rows])
     elif "partition_by" in _partitioner(partitioner)[1]:
-        uncovered = (DEALT_BY_LABEL,)
+        if labels.ndim > 1:
+            raise SettingError(
+                f"partitioner={partitioner} deals by labels, which texts lack; choose iid, say."
+            )
+        uncovered = (*uncovered, DEALT_BY_LABEL)
+    if labels.ndim > 1:
+        labels = np.zeros(len(rows), int)
     usual = {"alpha": alpha, "num_shards_per_partition": shards}
-    trained = y[train_rows], None if users is None else users[train_rows]
-    parts = deal(partitioner, clients, partitioner_settings or {}, partition_seed, *trained, usual)
+    parts = deal(partitioner, clients, partitioner_settings or {}, partition_seed, labels, users, usual)
     bounds = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     lost = f"The partitioner {partitioner} gave no example to {clients - len(parts)} of {clients} clients: {len(parts)} are left."
-    return Dataset(
+    return replace(
+        whole,
         name="partitioned",
-        clients=ArrayClients(x, y, train_rows[np.concatenate(parts)], bounds),
-        test=stored_examples(x, y, test_rows),
-        input_shape=tuple(x.shape[1:]),
-        classes=count_classes(f"A test example in {path}", np.unique(y[test_rows]).tolist(), classes),
-        task=CLASSIFICATION,
-        licence=LICENCE,
-        source=path.name,
+        clients=replace(held, order=rows[np.concatenate(parts)], bounds=bounds),
         unit=unit,
         uncovered=uncovered,
+        person=None,
         warnings=(lost,) * (len(parts) < clients),
     )
+
+
+def is_of_users(partitioner: str) -> bool:
+    """Return whether a partitioner deals users, each whole, and not examples."""
+    return PARTITIONERS.get(partitioner, partitioner) == OF_USERS
 
 
 def deal(
@@ -223,7 +258,7 @@ def deal(
     settings: Mapping[str, Any],
     seed: int,
     labels: np.ndarray,
-    users: np.ndarray | None,
+    users: np.ndarray,
     usual: Mapping[str, Any] = {},
 ) -> list[np.ndarray]:
     """Return the rows of each client that got any from the partitioner `name`, sorted; no row is dealt twice.
@@ -234,18 +269,14 @@ def deal(
     cannot be dealt.
     """
     maker, takes = _partitioner(name)
-    by = "user" if PARTITIONERS.get(name, name) == OF_USERS else "label"
+    by = "user" if is_of_users(name) else "label"
     order = np.arange(len(labels))
-    if by == "user" and users is None:
-        raise SettingError(f"partitioner={name} groups users, but the data have no array user; add it.")
     if ours := next((key for key in settings if key in OURS), None):
         instead = f"set {OURS[ours]} instead" if OURS[ours] else "it is chosen here"
         raise SettingError(f"partitioner_settings holds {ours}; leave it out: {instead}.")
     if "seed" not in takes and by != "user":
         order = np.random.default_rng(seed).permutation(len(labels))
-    table = {"label": labels[order].astype(np.int64), "row": order}
-    if users is not None:
-        table["user"] = users[order]
+    table = {"label": labels[order].astype(np.int64), "row": order, "user": users[order]}
     ours_given = {"num_partitions": clients, "partition_by": by, "seed": seed, "shuffle": False}
     given = {key: value for key, value in {**DEFAULTS, **usual, **ours_given}.items() if key in takes}
     given |= settings

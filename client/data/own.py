@@ -19,20 +19,27 @@ from client.data.dataset import (
     describe_unit,
     shared_users,
 )
-from client.settings import LEVELS
-from fedmf.checks import check_at_least, check_choice
+from client.settings import LEVELS, TEST_UNITS
+from fedmf.checks import check_at_least, check_choice, check_open_unit
 from fedmf.errors import DataError, SettingError
 
 LICENCE = "the file's own"
 SPLIT_SEED = 0
 """Public and fixed: it chooses the test examples of files without a split, whatever a run's seed is."""
+SHARE = 0.2
+"""Of the rows of each user, or of the users, that are the test set of data without a split."""
+_ROUNDING = 1e-9  # 0.1 times 30 is below 3 in floating point
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 (Steele, Lea and Flood 2014)
 
 
 def fifth_of_each(
-    users: np.ndarray, *, seed: int, names: np.ndarray | Sequence[str | int] | None = None
+    users: np.ndarray,
+    *,
+    seed: int,
+    names: np.ndarray | Sequence[str | int] | None = None,
+    share: float = SHARE,
 ) -> np.ndarray:
-    """Return a boolean mask [N] that chooses floor(n/5) of the n rows of each user, by a public seed.
+    """Return a boolean mask [N] that chooses floor(n/5), or floor(n `share`), of the n rows of each user, by a public seed.
 
     Which rows of a user are chosen follows from the seed, the user's name and number of rows, and from nothing of other
     users: what a client trains on must be a function of its own data. `users` [N] are names, or, where `names` are given,
@@ -51,7 +58,20 @@ def fifth_of_each(
     streams = _mixed(_as_numbers(found) + np.uint64(seed))
     draws = _mixed(streams[numbers] + place.astype(np.uint64) * _STEP)
     place[np.lexsort((draws, numbers))] = within  # and now in the order of the draws
-    chosen: np.ndarray = place < counts[numbers] // 5
+    chosen: np.ndarray = place < np.floor(counts * share + _ROUNDING)[numbers]
+    return chosen
+
+
+def share_of_users(users: np.ndarray, *, seed: int, names: Sequence[str | int], share: float) -> np.ndarray:
+    """Return a boolean mask [N] of all rows of the users that are drawn, each with probability `share` by a public seed.
+
+    Whether a user is drawn follows from the seed and its name alone. `users` [N] are places among the `names`.
+
+    >>> share_of_users(np.array([0, 0, 1]), seed=0, names=["ann", "bob"], share=0.5).tolist()
+    [False, False, True]
+    """
+    drawn = _mixed(_as_numbers(names) + np.uint64(seed)) < share * 2.0**64
+    chosen: np.ndarray = drawn[users]
     return chosen
 
 
@@ -78,13 +98,15 @@ class Owned:
     """Whose the rows of the file at `path` are, and which are test rows.
 
     Row i belongs to user `users[i]`, a place among the names in their order; `test` [rows] says which rows are the test set.
-    With `public` the test set is not used: no row is public then, and none must be right.
+    With `public` the test set is not used: no row is public then, and none must be right. Without users (`has_users`) all
+    rows are those of place 0.
     """
 
     path: Path
     users: np.ndarray
     test: np.ndarray
     public: Public | None
+    has_users: bool = True
 
     @property
     def shown(self) -> np.ndarray:
@@ -132,7 +154,7 @@ class Owned:
             licence=LICENCE,
             source=self.path.name,
             unit=describe_unit("user"),
-            uncovered=(*uncovered, *shared_users(users[~test], users[test])),
+            uncovered=(*uncovered, *(shared_users(users[~test], users[test]) if self.has_users else ())),
             person="user",
             **more,
         )
@@ -145,25 +167,39 @@ def owned(
     said: np.ndarray | None,
     mark: str,
     public: Public | None,
+    settings: "OwnSettings",
 ) -> Owned:
-    """Return whose the rows are; the test rows are those that the file at `path` `said` [rows], else a fifth of each user's.
+    """Return whose the rows are; the test rows are those that the file at `path` `said` [rows], else a share by `settings`.
 
     Raises `DataError` unless some are and others are not: without `public` there must be both. `mark` says how the file
     marks a row, with {} for 0 or 1.
     """
-    test = fifth_of_each(users, seed=SPLIT_SEED, names=names) if said is None else said
+    share = SHARE if settings.test_share is None else settings.test_share
+    if said is not None:
+        settings.refuse("the data have a split", "test", "test_share")
+        test = said
+    elif settings.test == "users":
+        test = share_of_users(users, seed=SPLIT_SEED, names=names, share=share)
+    else:
+        test = fifth_of_each(users, seed=SPLIT_SEED, names=names, share=share)
     missing = "training" if test.all() else "test" if public is None and not test.any() else ""
+    if missing and settings.test == "users":
+        raise DataError(
+            f"Of the {len(names)} users of {path} the share {share:g} is the test set, by a public draw, which leaves no "
+            f"{missing} example; set another test_share, or mark test examples."
+        )
     if missing and said is None:
         raise DataError(
-            "A fifth of each user's examples is the test set where the data have no split, but no user has five: the "
-            f"largest has {np.bincount(users).max()}. Mark test examples with split = 1 and the others with 0 (give from_arrays a test)."
+            f"{'A fifth' if share == SHARE else f'The share {share:g}'} of each user's examples is the test set where the data "
+            f"have no split, but no user has {'five' if share == SHARE else 'enough'}: the largest has "
+            f"{np.bincount(users).max()}. Mark test examples with split = 1 and the others with 0 (give from_arrays a test)."
         )
     if missing:
         raise DataError(
             f"{path} has no {missing} example; mark some with {mark.format(int(missing == 'test'))}, or leave the split "
             "out: a fifth of each user's examples is the test set then."
         )
-    return Owned(path, users, test, public)
+    return Owned(path, users, test, public, settings.has_users)
 
 
 @dataclass(frozen=True)
@@ -174,7 +210,9 @@ class OwnSettings:
     `features`, columns of numbers (None: all other columns) or one of lists of numbers, `text`, a column of texts that is
     the target too, and `image`, a column of pictures. `labels` are the names of the classes, class 0 first. `file` is the
     column of a `table` of pictures that names files (None: file_name). `vocabulary`, `vocabulary_size`, `level` and
-    `length` are those of `client.data.text.from_texts`.
+    `length` are those of `client.data.text.from_texts`. A CSV file without a `header` has the columns f0, f1, ...; lines at its
+    beginning that begin with `comment` are left out. Without a split `test_share` (None: `SHARE`) of each user's rows, or with `test`
+    users of the users, is the test set. Data without users (`has_users`) are dealt to made-up clients afterwards.
     """
 
     user: str | None = None
@@ -192,6 +230,11 @@ class OwnSettings:
     vocabulary_size: int | None = None
     level: str | None = None
     length: int | None = None
+    header: bool = True
+    comment: str | None = None
+    test: str | None = None
+    test_share: float | None = None
+    has_users: bool = True
 
     def __post_init__(self) -> None:
         """Raise `SettingError` for what no column can be, and for more than one kind of input."""
@@ -203,6 +246,8 @@ class OwnSettings:
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in "\r\n":
             raise SettingError(f"delimiter is {self.delimiter!r}; it must be one ASCII character.")
         check_choice("level", self.text_level, LEVELS)
+        check_choice("test", self.test or TEST_UNITS[0], TEST_UNITS)
+        check_open_unit("test_share", SHARE if self.test_share is None else self.test_share)
         inputs = [name for name in ("features", "text", "image") if getattr(self, name) is not None]
         if len(inputs) > 1:
             raise SettingError(f"{' and '.join(inputs)} are given; an input is one of them.")

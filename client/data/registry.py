@@ -17,6 +17,7 @@ from client.data.own import LICENCE, TEXT_SETTINGS, OwnSettings
 from client.data.reading import reading
 from client.data.text import load_lines
 from client.imports import check_takes, import_maker, need, own_code
+from client.settings import PARTITIONERS
 from fedmf.checks import check_choice
 from fedmf.errors import DataError, SettingError
 
@@ -40,22 +41,81 @@ def _own_table(name: str, *settings: str) -> Callable[..., Dataset]:
     def load_own(path: str, *, public: Public | None = None, **given: Any) -> Dataset:
         if name == "by_user_text":
             return load_lines(name, Path(path), OwnSettings(**given), public)
+        if name == "by_user_npz":
+            return arrays.load_arrays(name, Path(path), OwnSettings(**given), public)
         tables: Any = need("client.data.tables", f"Reading {path}")
         return tables.load_table(name, Path(path), OwnSettings(**given), public)  # type: ignore[no-any-return]
 
-    path, public, _ = inspect.signature(load_own, eval_str=True).parameters.values()
+    return _taking(load_own, *settings)
+
+
+def _taking(loader: Callable[..., Dataset], *settings: str) -> Callable[..., Dataset]:
+    """Return a loader that takes `**given`, with these fields of `OwnSettings` in their place in its signature."""
+    *named, _ = inspect.signature(loader, eval_str=True).parameters.values()
     fields = inspect.signature(OwnSettings, eval_str=True).parameters.values()
     taken = [field.replace(kind=field.KEYWORD_ONLY) for field in fields if field.name in settings]
-    load_own.__signature__ = inspect.Signature([path, *taken, public])  # type: ignore[attr-defined]
-    return load_own
+    loader.__signature__ = inspect.Signature([*named, *taken])  # type: ignore[attr-defined]
+    return loader
+
+
+def _source_of(path: Path) -> str:
+    """Return which data set of your own reads what is at `path`: by its name, or what the folder holds."""
+    if path.is_dir():
+        for name, patterns in _FOLDERS.items():
+            if any(True for pattern in patterns for _ in path.glob(pattern)):
+                return name
+        return "by_user_images"
+    return next((_FILES[end] for end in path.suffixes if end in _FILES), "by_user_csv")
+
+
+def load_partitioned(
+    path: str,
+    *,
+    clients: int = 100,
+    partitioner: str = "iid",
+    partitioner_settings: Mapping[str, Any] | None = None,
+    alpha: float = 0.5,
+    shards: int = 2,
+    partition_seed: int = 0,
+    **given: Any,
+) -> Dataset:
+    """Return the examples at `path`, in any form of your own data, dealt out to made-up clients: `client.data.arrays.deal_out`.
+
+    `given` are settings of that form, which need name no users. The test set is a share of all examples where there is no split.
+    """
+    check_choice("partitioner", partitioner, (*PARTITIONERS, *PARTITIONERS.values()))
+    source, has_users = _source_of(Path(path)), arrays.is_of_users(partitioner)
+    given = {key: value for key, value in given.items() if value != getattr(OwnSettings, key)}
+    check_takes(DATASETS[source].load, given, who=f"{path}, read as dataset {source},")
+    return arrays.deal_out(
+        DATASETS[source].load(path, **given, has_users=has_users),
+        Path(path),
+        clients=clients,
+        partitioner=partitioner,
+        partitioner_settings=partitioner_settings,
+        alpha=alpha,
+        shards=shards,
+        partition_seed=partition_seed,
+    )
 
 
 LIMITS = ("max_examples_per_user", "examples_per_client", "max_test_examples")
 """What every data set can be cut to; a loader that takes one of them does it itself."""
 HELD_OUT = ("held_out", "held_out_use")
 """Which clients of every data set train: no loader's business."""
-_COLUMNS = ("user", "label", "split", "classes", "labels")
+_TEST = ("test", "test_share")
+_COLUMNS = ("user", "label", "split", "classes", "labels", *_TEST)
+_CSV = ("delimiter", "header", "comment")
 _TYPED = (*_COLUMNS, "features", "text", "image", *TEXT_SETTINGS)
+_FILES = {".npz": "by_user_npz", ".parquet": "by_user_parquet", ".jsonl": "by_user_text"}
+_FOLDERS = {
+    "by_user_hub": ("dataset_dict.json", "dataset_info.json"),
+    "by_user_npz": ("*.npy", "*-idx?-ubyte*", "*.idx?-ubyte*"),
+    "by_user_images": ("metadata.csv", "metadata.parquet"),
+    "by_user_csv": ("*.csv",),
+    "by_user_parquet": ("*.parquet", "data/*.parquet"),
+}
+"""What a file is called, or a folder holds, of each form of your own data; CSV and pictures otherwise."""
 
 DATASETS: dict[str, Entry] = {
     "digits": Entry(
@@ -71,15 +131,15 @@ DATASETS: dict[str, Entry] = {
         test_users="no users: test points belong to no client",
     ),
     "by_user_npz": Entry(
-        arrays.load,
+        _own_table("by_user_npz", "classes", *_TEST),
         "Your own arrays: x, y, user and optionally split, in one .npz file or a folder of .npy files.",
     ),
     "by_user_text": Entry(
-        _own_table("by_user_text", *TEXT_SETTINGS),
+        _own_table("by_user_text", *TEXT_SETTINGS, *_TEST),
         "Your own texts: JSON lines with user and text (or tokens).",
     ),
     "by_user_csv": Entry(
-        _own_table("by_user_csv", *_COLUMNS, "features", "text", "delimiter", *TEXT_SETTINGS),
+        _own_table("by_user_csv", *_COLUMNS, "features", "text", *_CSV, *TEXT_SETTINGS),
         "Your own table: CSV with a user and a label or text in each row, columns by name.",
     ),
     "by_user_parquet": Entry(
@@ -95,8 +155,8 @@ DATASETS: dict[str, Entry] = {
         "A Hugging Face data set on disk, as datasets' save_to_disk wrote it, with columns by name; memory-mapped.",
     ),
     "partitioned": Entry(
-        arrays.load_partitioned,
-        "Your own arrays without users, dealt out to made-up clients by a partitioner of flwr-datasets.",
+        _taking(load_partitioned, *(name for name in _TYPED if name != "test"), *_CSV, "table", "file"),
+        "Your own files without users, in any form above, dealt out to made-up clients by a partitioner of flwr-datasets.",
         test_users="no users: clients are made up; with partitioner=grouped counted when loaded",
     ),
     "femnist": Entry(

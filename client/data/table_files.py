@@ -5,7 +5,7 @@ Needs pyarrow, an extra: it is imported where a table is read.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from client.data.own import OwnSettings
-from client.data.reading import reading
+from client.data.reading import open_text, reading
 from client.imports import need
 from fedmf.errors import DataError
 
@@ -29,6 +29,7 @@ NUMBERS = (WHOLE, FLOAT, TRUTH)
 PICTURES = (".png", ".jpg", ".jpeg")
 SPLITS = ("train", "test")
 TABLES_OF_PICTURES = ("metadata.csv", "metadata.parquet")
+_USUAL = OwnSettings()
 _OF_SYSTEMS = {"thumbs.db", "desktop.ini"}  # besides hidden files: what a system puts next to pictures
 
 
@@ -60,7 +61,8 @@ class Table:
             held = (
                 f"it has {', '.join(self.names) or 'none'}: set {key} to one of them"
                 if self.typed
-                else f"set {key} to one of the {len(self.names)} columns that its first line names"
+                else f"set {key} to one of the {len(self.names)} columns that its first line names, or with header=false to one "
+                "of f0, f1 and so on"
             )
             raise DataError(f"{self.path} has no column {name!r}; {held}.")
         column = self.held.column(name)
@@ -152,13 +154,15 @@ def used_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str
 
 
 def read_csv(
-    path: Path, wanted: Sequence[str] | None, delimiter: str = ",", folder: Path | None = None
+    path: Path, wanted: Sequence[str] | None, settings: OwnSettings = _USUAL, folder: Path | None = None
 ) -> Table:
     """Return a CSV file, or the CSV files of a folder, as a table of texts, so that 7 and 007 stay two users."""
     files = _listed(path, "CSV", ["*.csv"])
-    parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    opened = partial(pyarrow.csv.open_csv, files[0], parse_options=parsing)
-    with reading(files[0], "CSV"), _in_blocks(opened) as reader:
+    parsing = pyarrow.csv.ParseOptions(delimiter=settings.delimiter, newlines_in_values=True)
+    with (
+        reading(files[0], "CSV"),
+        _in_blocks(pyarrow.csv.open_csv, files[0], settings, parse_options=parsing) as reader,
+    ):
         names = reader.schema.names  # decoded here
     if twice := [name for name in names if names.count(name) > 1]:
         # By their places: in a file that names no columns the first line is somebody's row.
@@ -171,24 +175,35 @@ def read_csv(
     converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
     for file in files:
         with reading(file, "CSV"):
-            read = partial(pyarrow.csv.read_csv, file, parse_options=parsing, convert_options=converting)
-            parts.append(_in_blocks(read))
+            read = pyarrow.csv.read_csv
+            parts.append(_in_blocks(read, file, settings, parse_options=parsing, convert_options=converting))
     return Table(path, pa.concat_tables(parts), names, typed=False, folder=folder)
 
 
-def _in_blocks(read: Callable[..., Any]) -> Any:
-    """Return `read(read_options=...)` with blocks in which all rows fit: else one user's long cell would refuse the file.
+def _in_blocks(read: Callable[..., Any], file: Path, settings: OwnSettings, **options: Any) -> Any:
+    """Return `read(file, ...)` with blocks in which all rows fit: else one user's long cell would refuse the file.
 
     Larger blocks are tried where the usual ones, of a MiB, do not do: they take many times the file in memory.
     """
-    *usual, largest = (pyarrow.csv.ReadOptions(block_size=1 << power) for power in (20, 25, 30))
-    for options in usual:
+    skipped = 0
+    if comment := settings.comment:
+        with open_text(file) as lines:
+            skipped = len([*takewhile(lambda line: line.startswith(comment), lines)])
+    *usual, largest = (
+        pyarrow.csv.ReadOptions(
+            block_size=1 << power,
+            autogenerate_column_names=not settings.header,
+            skip_rows=skipped,
+        )
+        for power in (20, 25, 30)
+    )
+    for blocks in usual:
         try:
-            return read(read_options=options)
+            return read(file, read_options=blocks, **options)
         except pa.ArrowInvalid as error:
             if "straddling" not in str(error):  # a row that ends beyond the next block
                 raise
-    return read(read_options=largest)
+    return read(file, read_options=largest, **options)
 
 
 def _listed(path: Path, kind: str, patterns: Sequence[str]) -> list[Path]:
@@ -251,11 +266,13 @@ def read_saved(path: Path, wanted: Sequence[str] | None) -> Table:
 
 
 def read_images(folder: Path, wanted: Sequence[str] | None, settings: OwnSettings) -> Table:
-    """Return a table of the pictures below `folder`: at USER/LABEL/FILE, or as a table names them.
+    """Return a table of the pictures below `folder`: at USER/LABEL/FILE, or as a table names them; without users at LABEL/FILE.
 
     That is the CSV or parquet file `table`, or metadata.csv or metadata.parquet in the folder. Without a table the pictures
     may also be at train/USER/LABEL/FILE and test/USER/LABEL/FILE.
     """
+    parts = ("user", "label") if settings.has_users else ("label",)
+    depth, right = len(parts) + 1, "/".join([*parts, "file"]).upper()
     if not folder.is_dir():
         raise DataError(f"The data folder {folder} does not exist; path must name a folder of pictures.")
     listed = next((folder / name for name in TABLES_OF_PICTURES if (folder / name).is_file()), None)
@@ -269,37 +286,30 @@ def read_images(folder: Path, wanted: Sequence[str] | None, settings: OwnSetting
         return read_file(listed, wanted, folder)
     settings.refuse("there is no table, and folders say it", "file", "user", "label", "split")
     found = []
-    for file in sorted(file for depth in range(1, 5) for file in folder.glob("/".join("*" * depth))):
+    for file in sorted(file for level in range(1, depth + 2) for file in folder.glob("/".join("*" * level))):
         place = file.relative_to(folder).parts
         if any(part[0] == "." or part.lower() in _OF_SYSTEMS for part in place):
             continue
-        if file.suffix.lower() in PICTURES and len(place) > 2:
+        if file.suffix.lower() in PICTURES and len(place) >= depth:
             found.append(place)
-        elif not file.is_dir() or len(place) == 4:
+        elif not file.is_dir() or len(place) > depth:
             raise DataError(
-                f"{file} is no picture at USER/LABEL/FILE; a picture ends in {', '.join(PICTURES)}. Move it out of {folder}."
+                f"{file} is no picture at {right}; a picture ends in {', '.join(PICTURES)}. Move it out of {folder}."
             )
     if not found:
-        raise DataError(f"{folder} holds no pictures; they must lie at {folder}/USER/LABEL/FILE.")
-    splits = [place[0] if len(place) == 4 else "" for place in found]
+        raise DataError(f"{folder} holds no pictures; they must lie at {folder}/{right}.")
+    splits = [place[0] if len(place) > depth else "" for place in found]
     if {*splits} not in ({""}, {*SPLITS}):
-        raise DataError(
-            f"{folder} holds pictures at USER/LABEL/FILE and below other folders than train and test."
-        )
+        raise DataError(f"{folder} holds pictures at {right} and below other folders than train and test.")
     with reading(folder, "pictures in folders whose names are UTF-8"):
-        held = pa.table(
-            {
-                "file_name": ["/".join(place) for place in found],
-                "user": [place[-3] for place in found],
-                "label": [place[-2] for place in found],
-            }
-        )
+        columns = {part: [place[-depth + number] for place in found] for number, part in enumerate(parts)}
+        held = pa.table({"file_name": ["/".join(place) for place in found], **columns})
     test = None if "" in splits else np.array(splits) == "test"
     return Table(folder, held, held.column_names, test, typed=False, folder=folder)
 
 
 READERS: dict[str, Callable[[Path, Sequence[str] | None, OwnSettings], Table]] = {
-    "by_user_csv": lambda path, wanted, settings: read_csv(path, wanted, settings.delimiter),
+    "by_user_csv": read_csv,
     "by_user_parquet": lambda path, wanted, settings: read_parquet(path, wanted),
     "by_user_hub": lambda path, wanted, settings: read_saved(path, wanted),
     "by_user_images": read_images,

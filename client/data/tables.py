@@ -60,8 +60,9 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
     inputs = [one] if one else settings.features
     table = READERS[name](path, None if inputs is None else [*roles, *inputs], settings)
     check_near(table, roles, inputs)
-    users, names = users_of(table, user)
-    rows = owned(table.path, users, names, test_rows(table, settings.split), "{} in the split column", public)
+    users, names = users_of(table, user) if settings.has_users else (np.zeros(table.held.num_rows, int), [0])
+    said = test_rows(table, settings.split)
+    rows = owned(table.path, users, names, said, "{} in the split column", public, settings)
     if settings.text is not None:
         settings.refuse("text is given", "classes", "labels")
         return from_texts(name, rows, _tokens(table, settings.text, settings.text_level), settings)

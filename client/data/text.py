@@ -266,10 +266,11 @@ def load_lines(name: str, path: Path, settings: OwnSettings, public: Public | No
     records: list[dict[str, Any]] = []
     for number, line in lines:
         record = read_json(line, f"Line {number} of {path}")
-        if not isinstance(record, dict) or "user" not in record:
+        if not isinstance(record, dict) or (settings.has_users and "user" not in record):
             raise DataError(f"Line {number} of {path} must be an object with user and text (or tokens).")
         records.append(record)
-    names, users = np.unique(user_names(path, (record["user"] for record in records)), return_inverse=True)
+    owners = user_names(path, (record["user"] if settings.has_users else 0 for record in records))
+    names, users = np.unique(owners, return_inverse=True)
     sentences = [_tokens(record, settings.text_level) for record in records]
     noted = [
         f"text or tokens on line {number} of {path} must be a string, or a list of strings for tokens."
@@ -281,7 +282,7 @@ def load_lines(name: str, path: Path, settings: OwnSettings, public: Public | No
     said = None if splits.count(None) == len(splits) else np.array(splits) == 1
     if said is not None and any(split not in (0, 1) for split in splits):
         raise DataError(f"split in {path} must be 0 (train) or 1 (test) on every line, or on none.")
-    rows = owned(path, users, names.tolist(), said, "split = {}", public)
+    rows = owned(path, users, names.tolist(), said, "split = {}", public, settings)
     return from_texts(name, rows, sentences, settings)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from client.data import DATASETS, Dataset, Public, load
 from client.data.registry import check
-from client.settings import HELD_OUT_USES, LEVELS, PARTITIONERS, TEST_SPLITS
+from client.settings import HELD_OUT_USES, LEVELS, PARTITIONERS, TEST_SPLITS, TEST_UNITS
 from experiments.settings.log import messages
 from experiments.settings.values import Choice, Option, keyed, plain
 from fedmf.errors import SettingError
@@ -65,10 +65,12 @@ MEANS = {
     "synthetic.classes": "how many classes there are",
     "synthetic.clients": "how many clients there are, up to 1,000,000,000",
     "partitioned.clients": "how many made-up clients there are",
+    "comment": "of CSV: what lines above the table begin with that are left out, such as #; null: none are",
     "delimiter": "between the columns",
     "features": "the columns of numbers that are the input, such as [height,width], or one of lists of numbers; null: all others",
     "synthetic.features": "numbers of an input",
     "file": "the table's column of files below the folder; null: file_name",
+    "header": "of CSV: false: the first line is a row, and the columns are called f0, f1, ...",
     "image": "the column of pictures (PNG or JPEG), or of lists of pixels",
     "label": "the column of labels: whole numbers from 0, or names; null: label",
     "labels": "the public names of the classes, class 0 first, such as [cat,dog]; null: those of all rows (of the test rows "
@@ -85,7 +87,9 @@ MEANS = {
     "split": "a column of 0 or train, 1 or test; null: the column split, if there is one, else a fifth of each user's rows",
     "table": "a CSV or parquet file that names pictures, users and labels; null: metadata.csv or .parquet in "
     "the folder, if there",
-    "test": "the test set; validation: its first 10,000 sentences, to choose settings on; heldout: users who never train",
+    "test": "of data without a split: users: some of them are the test set and do not train; rows, or null: some rows of each",
+    "test_share": "of data without a split: the share of the rows, or users, that are the test set; null: 0.2",
+    "stackoverflow.test": "the test set; validation: its first 10,000 sentences, to choose settings on; heldout: users who never train",
     "text": "the column of texts, for a language model; features and label are then not used",
     "user": "the column of users: whole numbers or texts; null: user",
     "vocabulary_size": "words that are kept, the most frequent first, of the vocabulary or of those counted without one; null: "
@@ -93,7 +97,12 @@ MEANS = {
     "stackoverflow.vocabulary_size": "words of the vocabulary, the most frequent first",
 }
 """What the arguments of loaders mean, as KEY or DATASET.KEY. An argument that is not here is no setting."""
-OFFERED = {"level": LEVELS, "partitioner": tuple(PARTITIONERS), "test": TEST_SPLITS}
+OFFERED = {
+    "level": LEVELS,
+    "partitioner": tuple(PARTITIONERS),
+    "test": TEST_UNITS,
+    "stackoverflow.test": TEST_SPLITS,
+}
 
 
 def _settings_of(name: str, loader: Callable[..., Dataset]) -> type[DatasetSettings]:
@@ -101,8 +110,9 @@ def _settings_of(name: str, loader: Callable[..., Dataset]) -> type[DatasetSetti
     taken: list[tuple[str, Any, Any]] = []
     for key, argument in inspect.signature(loader, eval_str=True).parameters.items():
         means = MEANS.get(f"{name}.{key}", MEANS.get(key))
+        choices = OFFERED.get(f"{name}.{key}", OFFERED.get(key, ()))
         if means is not None:
-            taken.append((key, argument.annotation, setting(argument.default, means, OFFERED.get(key, ()))))
+            taken.append((key, argument.annotation, setting(argument.default, means, choices)))
     place = {"__module__": __name__}
     return make_dataclass(f"{name}_settings", taken, bases=(DatasetSettings,), namespace=place, frozen=True)
 
@@ -182,7 +192,12 @@ ModelSettings.options = {
 
 PREDICTS = {"lstm": "words", "char_lstm": "characters"}
 """What the language models predict: the level that the user's own texts are split at for each."""
-WITH_TEXTS = ("by_user_csv", "by_user_parquet", "by_user_hub")  # tables, of which one column may be texts
+WITH_TEXTS = (
+    "by_user_csv",
+    "by_user_parquet",
+    "by_user_hub",
+    "partitioned",
+)  # tables, of which one column may be texts
 
 
 def arguments(settings: Choice | Mapping[str, Any]) -> dict[str, Any]:
@@ -247,8 +262,9 @@ def _at_level(arguments: Mapping[str, Any], model: str | None) -> Mapping[str, A
     Raises `SettingError` for another level. Custom models take either, words where none is given.
     """
     predicted = PREDICTS.get(model or "")
-    of_texts = arguments.get("name") == "by_user_text" or (
-        arguments.get("name") in WITH_TEXTS and arguments.get("text") is not None
+    name, path = arguments.get("name"), str(arguments.get("path"))
+    of_texts = name == "by_user_text" or (
+        name in WITH_TEXTS and (arguments.get("text") is not None or ".jsonl" in path)
     )
     if not of_texts or predicted is None:
         return arguments

@@ -148,7 +148,7 @@ def test_groups_of_users_are_the_unit_and_users_in_both_splits_are_counted(tmp_p
     ("name", "settings", "arrays", "sentence"),
     [
         ("random", None, {}, "iid, dirichlet, shards"),
-        ("grouped", {"group_size": 2}, {"user": None}, "groups users, but the data have no array user"),
+        ("grouped", {"group_size": 2}, {"user": None}, "lacks user; .* without users choose"),
         ("iid", None, {"split": np.arange(200) > 2}, "one for each of 5 clients"),
         ("iid", None, {"y": None}, "lacks y"),
     ],
