@@ -69,9 +69,9 @@ class Task:
 
 @dataclass(frozen=True)
 class Sent:
-    """What all clients of a message start from, `model`, and scale their updates by, if by anything: (d,) float32.
+    """What all clients of a message start from, `model` (d,) float32, and scale their updates by, if by anything.
 
-    `fixed_digest` is that of what does not train of the server's model, "" where all of it does.
+    That is (d,) or (1,) float32. `fixed_digest` is that of what does not train of the server's model, "" where all of it does.
     """
 
     model: Vector
@@ -243,18 +243,19 @@ def part_of(message: Message, tasks: Sequence[Task]) -> Message:
 def zeros(task: Task, plan: ClientPlan) -> bytes:
     """Return what leaves a client that could not train: the zero update, under its own mask and tag."""
     kept = privatize(np.zeros(plan.rotation.dimension, np.float32), plan, task.mask_key)
-    return sent_bytes(kept.values, task)
+    return sent_bytes(kept.values, task, is_short=False if plan.sends_bit else None)
 
 
-def sent_bytes(values: Values, task: Task) -> bytes:
-    """Return a client's kept values as they travel: with the tag that binds them to its task."""
-    return with_tag(wire.to_bytes(values), task.mask_key, task.turn)
+def sent_bytes(values: Values, task: Task, *, is_short: bool | None = None) -> bytes:
+    """Return a client's kept values as they travel: with its bit if it sends one, and the tag that binds them to its task."""
+    bit = b"" if is_short is None else bytes([is_short])
+    return with_tag(wire.to_bytes(values) + bit, task.mask_key, task.turn)
 
 
 def pack(values: Sequence[bytes], message: Message) -> Message:
     """Return the reply that holds each client's `sent_bytes` on their own, in the order of the tasks, and nothing else.
 
-    No loss, no count, no norm, and no sum over clients: each vector stays under its own mask.
+    No loss, no norm, and no sum over clients: each vector stays under its own mask.
     """
     return Message(RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: list(values)})}), reply_to=message)
 
@@ -278,7 +279,7 @@ def play(
         examples = examples_of(turn.client, context)
         order = plan.seed.generator("data order", turn.client, turn.epoch)
         kept = resident.play(sent, examples, order, task.mask_key)
-        sendable = sent_bytes(kept.values, task)
+        sendable = sent_bytes(kept.values, task, is_short=kept.is_short if plan.sends_bit else None)
     except (Exception, SystemExit) as error:
         on_failure(task.turn.client, error)
         return zeros(task, plan)

@@ -36,10 +36,14 @@ from fedmf.updates.wire import Values, coordinates
 
 
 class Kept(NamedTuple):
-    """The kept values of a client, in increasing order of their secret coordinates, and whether its update was finite."""
+    """The kept values of a client, in increasing order of their secret coordinates, and two bits about its update.
+
+    Whether it was finite, and whether it was and, scaled and before any clip, no longer than the clip norm.
+    """
 
     values: Values
     is_finite: bool
+    is_short: bool
 
 
 def privatize(
@@ -61,20 +65,21 @@ def privatize(
             update, start = (update if start is None else update - start) * scale, None
     turned = plan.rotation.turn(update, start)
     is_finite = math.isfinite(turned.norm)
+    is_short = bounds.l2_norm is not None and turned.norm <= bounds.l2_norm
     if not is_finite:
         turned = zero_if_not_finite(turned)
     kept = coordinates(mask_key, plan.rotation.padded, plan.keep_probability)
     if bounds.l2_norm is None:
-        return Kept(turned.values[kept], is_finite)
+        return Kept(turned.values[kept], is_finite, is_short)
     assert bounds.linf_norm is not None
     if LONGEST_ROTATED < turned.norm < math.inf:
         turned = plan.rotation.turn(clip_l2(update if start is None else update - start, bounds.l2_norm))
     if bounds.value_type == "int8":  # rounded as a whole: which draws are rejected depends on all levels
         whole = clip_linf(clip_l2(turned.values, bounds.l2_norm, norm=turned.norm), bounds.linf_norm)
         levels = round_to_levels(whole, l2_bound=bounds.l2_norm, linf_bound=bounds.linf_norm, key=mask_key)
-        return Kept(np.asarray(levels[kept]), is_finite)
+        return Kept(np.asarray(levels[kept]), is_finite, is_short)
     bounded = clip_l2(turned.values[kept], bounds.l2_norm, norm=turned.norm)
-    return Kept(clip_linf(bounded, bounds.linf_norm), is_finite)
+    return Kept(clip_linf(bounded, bounds.linf_norm), is_finite, is_short)
 
 
 @torch.no_grad()
@@ -98,6 +103,7 @@ def privatize_there(
         return privatize(update.cpu().numpy(), plan, mask_key)
     norm, bounds, rotation = _norm(update), plan.bounds, plan.rotation
     is_finite = torch.isfinite(norm)
+    is_short = torch.zeros_like(is_finite) if bounds.l2_norm is None else norm <= bounds.l2_norm
     update = torch.where(is_finite, update, torch.zeros_like(update))
     if bounds.l2_norm is not None:
         update = _clip(update, torch.where(is_finite, norm, 0.0), bounds.l2_norm, ROTATION_MARGIN)
@@ -114,9 +120,9 @@ def privatize_there(
         update = _clip(update, _norm(update), bounds.l2_norm, MARGIN)
     kept = coordinates(mask_key, rotation.padded, plan.keep_probability)
     update = update[torch.from_numpy(np.asarray(kept, np.int64)).to(update.device)]
-    # One transfer, with the bit that training was finite.
-    sent = torch.cat([update, is_finite.float().reshape(1)]).cpu().numpy()
-    return Kept(sent[:-1], bool(sent[-1]))
+    # One transfer, with both bits.
+    sent = torch.cat([update, torch.stack([is_finite, is_short]).float()]).cpu().numpy()
+    return Kept(sent[:-2], bool(sent[-2]), bool(sent[-1]))
 
 
 @lru_cache(maxsize=1)

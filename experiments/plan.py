@@ -260,6 +260,19 @@ def of_plan(
         "lowest_rms_error": lowest_rms_error(run),
         "model_noise_std": plan.mean_noise_std * run.rms_error,
         "noise_over_signal": noise_of_run(plan),
+        **_price_of_count(plan),
+    }
+
+
+def _price_of_count(plan: Plan) -> dict[str, Any]:
+    """Return what an adaptive clip norm costs: noise that the sums could do without, in percent, and how far a count is off."""
+    if plan.clipping is None or plan.noise_multiplier == 0:
+        return {}
+    return {
+        "more_noise_for_clip_norm": plan.noise_multiplier / plan.noise_without_count - 1,
+        "count_noise": plan.count_noise,
+        "count_noise_share": plan.count_noise
+        / (plan.participation.cohort_size * plan.participation.rounds_per_epoch),
     }
 
 
@@ -273,6 +286,7 @@ def _cost(
     precision: float = 0.0,
 ) -> dict[str, Any]:
     """Return the JSON document of a plan of which the epsilon is known alone."""
+    has_tight = privacy.adjacency == "zero_out" and (event.keep_probability == 1 or event.count_noise is None)
     spent, tight = (
         privacy_spent(
             event,
@@ -282,7 +296,7 @@ def _cost(
             accountant=accountant,
             precision=precision,
         )
-        for accountant in (privacy.accountant, "tight" if privacy.adjacency == "zero_out" else "rdp")
+        for accountant in (privacy.accountant, "tight" if has_tight else "rdp")
     )
     # An order is written as short as it can be: 2, 1.1, 2.5.
     curve = {
@@ -292,7 +306,7 @@ def _cost(
         "epsilon": spent.epsilon,
         "epsilon_rdp": spent.epsilon_rdp,
         "epsilon_tight": tight.epsilon_tight,
-        "epsilon_tight_is": TIGHT if privacy.adjacency == "zero_out" else None,
+        "epsilon_tight_is": TIGHT if has_tight else None,
         "epsilon_exact": spent.epsilon_exact,
         "noise_multiplier": event.noise_multiplier,
         "effective_noise_multiplier": event.effective_noise_multiplier,

@@ -15,6 +15,7 @@ from fedmf.accounting import (
     finite_precision,
     privacy_spent,
 )
+from fedmf.accounting.calibration import DIGITS, solve_noise_multiplier
 from fedmf.accounting.caveats import LARGEST
 from fedmf.accounting.floating_point import MOST, check_price
 from fedmf.checks import (
@@ -24,6 +25,7 @@ from fedmf.checks import (
     counted,
     rounded_up,
 )
+from fedmf.clip_norm import MORE_NOISE, MOST_NOISE, AdaptiveClipping
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization, as_run, restarted
@@ -97,7 +99,8 @@ class Plan:
 
     `bounds` hold for each client's rotated vector; `noise_multiplier` is sigma over kappa_2 = sensitivity of
     C times `counted_radius`, the same in every epoch; `factorization` has one factorization of
-    T = `participation.rounds_per_epoch` rounds for each of the E epochs.
+    T = `participation.rounds_per_epoch` rounds for each of the E epochs. `clipping` is how the clip norm moves from epoch to
+    epoch, None where it stays: then all bounds here are those of the first epoch.
     """
 
     dimension: int
@@ -108,6 +111,7 @@ class Plan:
     noise_multiplier: float
     factorization: RunFactorization
     seed: PublicSeed
+    clipping: AdaptiveClipping | None = None
 
     def __post_init__(self) -> None:
         made = len(self.factorization.epochs), self.factorization.rounds
@@ -122,7 +126,11 @@ class Plan:
     def client_plan(self) -> ClientPlan:
         """What a client enforces itself, so that the bounds accounted are the bounds enforced."""
         return make_client_plan(
-            dimension=self.dimension, compression=self.compression, bounds=self.bounds, seed=self.seed
+            dimension=self.dimension,
+            compression=self.compression,
+            bounds=self.bounds,
+            seed=self.seed,
+            sends_bit=self.clipping is not None,
         )
 
     @cached_property
@@ -183,7 +191,13 @@ class Plan:
             cohort_size=self.participation.cohort_size,
             noise_multiplier=self.noise_multiplier,
             delta=self.privacy.delta,
+            count_noise=self.count_noise or None,
         )
+
+    @property
+    def count_noise(self) -> float:
+        """z_s, the standard deviation of the noise on an epoch's count; 0 without a count, or where nothing has noise."""
+        return 0.0 if self.clipping is None else self.clipping.noise or 0.0
 
     @property
     def precision(self) -> float:
@@ -193,7 +207,10 @@ class Plan:
     @property
     def epoch_event(self) -> EpochEvent:
         """The event that the ledger records when an epoch begins."""
-        return EpochEvent(self.noise_multiplier, self.compression.keep_probability, self.linf_over_l2)
+        count_noise = None if self.clipping is None else self.count_noise
+        return EpochEvent(
+            self.noise_multiplier, self.compression.keep_probability, self.linf_over_l2, count_noise
+        )
 
     @cached_property
     def denominator(self) -> float:
@@ -212,10 +229,11 @@ class Plan:
 
     @cached_property
     def value_bytes(self) -> float:
-        """Expected bytes of values that one client sends in a round."""
-        return value_bytes(
+        """Expected bytes of values, and of the bit if there is one, that one client sends in a round."""
+        values = value_bytes(
             self.rotation.padded, self.compression.keep_probability, self.compression.value_type
         )
+        return values + self.client_plan.sends_bit
 
     def spent(self, epochs: int | None = None) -> PrivacySpent:
         """Return what `epochs` started epochs cost (all planned ones if None)."""
@@ -326,9 +344,46 @@ class Plan:
             keep_probability=self.compression.keep_probability,
             linf_over_l2=self.linf_over_l2,
             epochs=self.participation.epochs,
+            count_noise=self.epoch_event.count_noise,
             **self._terms | {"precision": precision},
         )
         return self.with_noise_multiplier(noise_multiplier)
+
+    @property
+    def noise_without_count(self) -> float:
+        """The noise multiplier that would cost what the plan costs if its epochs released no count: what the count costs."""
+        return (
+            replace(self, clipping=None)
+            .calibrated(self.spent().epsilon, precision=self.precision)
+            .noise_multiplier
+        )
+
+    def _with_priced_count(self, clipping: AdaptiveClipping) -> Self:
+        """Return the plan, which has no count, with the count that costs `MORE_NOISE` times the noise.
+
+        Where an epsilon was asked for, that is more noise than the plan has; where a noise multiplier was, epsilon grows as if
+        it were so much less. Where that epsilon is 0 or infinite, the count has the noise that is right at keep probability 1,
+        1/z^2 + 1/z_s^2 = `MORE_NOISE`^2/z^2.
+        """
+        plan, target = self, self.privacy.epsilon
+        if target is None:
+            target = self.with_noise_multiplier(self.noise_multiplier / MORE_NOISE).spent().epsilon
+        else:
+            plan = self.with_noise_multiplier(float(rounded_up(MORE_NOISE * self.noise_multiplier, DIGITS)))
+        near = plan.noise_multiplier / math.sqrt(MORE_NOISE**2 - 1)
+        plan = replace(plan, clipping=replace(clipping, noise=near or None))
+        if not 0 < target < math.inf:
+            return plan
+        return plan.with_count_noise(
+            solve_noise_multiplier(
+                lambda noise: plan.with_count_noise(noise).spent().epsilon, target, start=near
+            )
+        )
+
+    def with_count_noise(self, noise: float) -> Self:
+        """Return the plan, whose clip norm adapts, with another noise of its counts."""
+        assert self.clipping is not None
+        return replace(self, clipping=replace(self.clipping, noise=noise))
 
     def check_precision(self) -> None:
         """Raise `SettingError` where finite precision adds more than 2 `MOST` to an epsilon that any epoch could claim."""
@@ -353,11 +408,13 @@ def make_plan(
     privacy: PrivacyTarget,
     factorization: Factorization | RunFactorization,
     seed: PublicSeed,
+    clipping: AdaptiveClipping | None = None,
 ) -> Plan:
     """Return the plan, with the noise multiplier calibrated if `privacy` names an epsilon.
 
-    A `Factorization` is that of every epoch; a `RunFactorization` has one for each. Raises `SettingError` for noise without
-    an L2 bound: such a run could state no privacy.
+    A `Factorization` is that of every epoch; a `RunFactorization` has one for each. `clipping` makes the clip norm adapt, with
+    the noise of its counts chosen if it names none. Raises `SettingError` for noise without an L2 bound: such a run could state no
+    privacy; and for a clip norm that adapts without one, or by counts with more noise than a tenth of an epoch's clients.
     """
     plan = Plan(
         dimension=dimension,
@@ -370,7 +427,12 @@ def make_plan(
         if isinstance(factorization, RunFactorization)
         else restarted(factorization, participation.epochs),
         seed=seed,
+        clipping=clipping if clipping is not None and clipping.noise is not None else None,
     )
+    if clipping is not None and bounds.radius is None:
+        raise SettingError(
+            "l2_norm is None, so that no clip norm can adapt; give a norm, or set adapt to None."
+        )
     if bounds.radius is None and privacy.noise_multiplier != 0:
         raise SettingError(
             "l2_norm=None leaves one client's influence without a bound; "
@@ -380,5 +442,13 @@ def make_plan(
     if privacy.epsilon is not None:
         plan = plan.calibrated(privacy.epsilon, precision=0.0)
         plan = plan.calibrated(privacy.epsilon, precision=plan.precision)  # which more noise makes no larger
+    if clipping is not None:
+        plan = plan if plan.clipping is not None else plan._with_priced_count(clipping)
+        asked = participation.cohort_size * participation.rounds_per_epoch
+        if plan.count_noise > MOST_NOISE * asked:
+            raise SettingError(
+                f"adapt_noise is {plan.count_noise:.4g}, and an epoch asks {asked} clients; the count of those within the clip "
+                f"norm would be off by more than a tenth of them. Ask more clients, take a larger epsilon, or set adapt to None."
+            )
     plan.check_precision()
     return plan

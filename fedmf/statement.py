@@ -23,6 +23,7 @@ from fedmf.accounting.caveats import (
 )
 from fedmf.accounting.floating_point import FloatingPoint
 from fedmf.checks import counted, rounded_up
+from fedmf.clip_norm import AdaptiveClipping
 
 if TYPE_CHECKING:  # a plan needs the mechanisms, which take longer to import than a statement should
     from fedmf.plan import Plan
@@ -50,7 +51,8 @@ class Statement(PrivacySpent):
     clients enforce, ratio is K = (kappa_2/kappa_inf)^2.  participation_planned and participation_observed count epochs of one
     client, the observed one is None before a run ends.  parts: how many of the planned epochs were planned when the run
     began, and how many were added each time that it was extended.  floating_point: what finite precision adds, which epsilon
-    contains.
+    contains.  clipping: where the clip norm adapts, how it moves and the noise of its counts, which epsilon contains; radii and
+    sigmas are then those of the first epoch.
     """
 
     private: bool
@@ -81,10 +83,13 @@ class Statement(PrivacySpent):
     secrets: str
     not_covered: tuple[str, ...]
     warnings: tuple[str, ...]
+    clipping: AdaptiveClipping | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as JSON-ready values (privacy.json): infinite becomes None, tuples lists."""
         said: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)), parse_constant=lambda _: None)
+        if self.clipping is None:
+            del said["clipping"]
         return said
 
     def paragraph(self) -> str:
@@ -145,6 +150,13 @@ class Statement(PrivacySpent):
                 f" Epsilon is counted from the L-infinity bound alone: all {self.coordinates} coordinates of a client's "
                 f"vector may be at it, which together is an L2 norm of {radius:.4g} (L_inf-CSGM, a baseline: its noise is "
                 "relative to that norm)."
+            )
+        if self.clipping is not None:
+            text += (
+                " Norms and sigma are those of the first epoch. After each epoch they move by one factor, to the "
+                f"{self.clipping.quantile:g} quantile of the clients' norms before clipping: each client also sends one bit, whether "
+                "its norm is within the bound, and the number of these in the epoch is released once, with noise of standard deviation "
+                f"{self.clipping.noise or 0:.4g}{'; its cost is contained in epsilon.' if math.isfinite(self.epsilon) else '.'}"
             )
         # Above the largest epsilon the price of floating point is not proved.
         if self.floating_point is not None and self.epsilon <= LARGEST:
@@ -246,6 +258,7 @@ def write_statement(plan: "Plan", ledger: Ledger, conduct: Conduct) -> Statement
         secrets=SECRETS_REPRODUCIBLE if conduct.reproducible else SECRETS_FROM_SYSTEM,
         not_covered=(*NOT_COVERED, *_not_covered_besides(plan, conduct)),
         warnings=tuple(_warnings(plan, ledger, conduct, spent.epsilon)),
+        clipping=plan.clipping,
     )
 
 

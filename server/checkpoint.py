@@ -18,6 +18,7 @@ from typing import Any
 
 from fedmf.accounting.calibration import APART
 from fedmf.accounting.epoch import ROUNDING
+from fedmf.clip_norm import open_count
 from fedmf.errors import DataError, PrivacyBudgetExhausted, RunDirectoryError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization
@@ -33,6 +34,9 @@ log = logging.getLogger(__name__)
 
 LOCK = "lock"
 NOISE_MULTIPLIER = "the noise multiplier"  # among what is `calculated`
+COUNT_NOISE = "the noise of the clip norm's counts"  # the same, where the clip norm adapts
+# Relative, for the noise of counts: a hundredth of the run's cost decides it, so that it follows the rounding of epsilon less well.
+COUNT_APART = 1e-4
 _CODE = "the version of fedmf and its libraries that began it"
 
 
@@ -111,7 +115,11 @@ class Checkpoint:
         kept = self._kept()
         self._check_epoch(plan, kept, state.round)
         kept.origin.check_clients(self.folder.parent, self.clients)
-        return replace(state, secrets=secrets_at(plan, kept.secrets, state.round)), replayed
+        secrets = secrets_at(plan, kept.secrets, state.round)
+        step, count = state.position(plan)[1], self.record.count(state.round)
+        if count is not None and secrets is not None and step:
+            secrets = replace(secrets, short=open_count(count.sealed, secrets.key, step - 1))
+        return replace(state, secrets=secrets), replayed
 
     def rebase(self, state: ServerState) -> None:
         """Save a restored state, once what it replayed is recorded elsewhere."""
@@ -165,15 +173,18 @@ class Checkpoint:
     def with_kept_noise(self, plan: Plan) -> Plan:
         """Return the plan with the noise multiplier that the run began with, where the plan's is at most `APART` from it.
 
-        The ledger's events have that multiplier, and epsilon is computed from them: a later session that added the noise of
-        a smaller one would state less than it spent. Where the two differ by more, `restore` raises.
+        The same for the noise of its counts. The ledger's events have these, and epsilon is computed from them: a later session
+        that added less noise would state less than it spent. Where the two differ by more, `restore` raises.
         """
         if self.record.saved() is None:
             return plan
-        began = self.record.about()["calculated"].get(NOISE_MULTIPLIER)
-        if began is None or not math.isclose(began, plan.noise_multiplier, rel_tol=APART):
-            return plan
-        return plan.with_noise_multiplier(began)
+        calculated = self.record.about()["calculated"]
+        began, of_counts = calculated.get(NOISE_MULTIPLIER), calculated.get(COUNT_NOISE)
+        if began is not None and math.isclose(began, plan.noise_multiplier, rel_tol=APART):
+            plan = plan.with_noise_multiplier(began)
+        if of_counts and math.isclose(of_counts, plan.count_noise, rel_tol=COUNT_APART):
+            plan = plan.with_count_noise(of_counts)
+        return plan
 
     def with_kept_tables(self, plan: Plan) -> Plan:
         """Return the plan with the tables that the epoch under way began with, where they are not the plan's.

@@ -5,7 +5,8 @@
     base     one row, the state saved last: configuration, what was calculated from it, code, ledger and what an extension
              changes, as JSON with the digest of its arrays; and a digest of that
     blob     bytes in chunks of 1 MiB: arrays of the base (.npz), noisy sums (float32, little-endian) of the releases after the
-             base before it, so that other readers find each for a while
+             base before it, so that other readers find each for a while; where the clip norm adapts, for every release the
+             sealed count of its epoch so far and the noisy one, null before the epoch's last round (`fedmf.clip_norm`), as JSON
 
 One transaction writes a release and who was heard in it; its COMMIT, forced to disk, IS the release. The write-ahead log lets
 others read while the run writes. Nothing secret is ever written here. A damaged file is an error, and never repaired by guess.
@@ -17,7 +18,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from fedmf.normals import FORM as NORMALS
 from fedmf.npz import read_npz
 from fedmf.updates import wire
 from server.files import packed, sync_folder, temporary_path
-from server.state import Register, Release, ServerState
+from server.state import Count, Register, Release, ServerState
 
 FILE = "run.sqlite"
 FORMAT = 7  # 4: noise in float32, which is not private to its last bit; 6: two bases
@@ -110,7 +111,7 @@ class Record:
         """
         data = wire.to_bytes(release.noisy_sum)
         about = (release.round, release.epoch, _digest(data))
-        digest = _digest(_json([*about, release.answered]))
+        digest = _round_digest(about, release.answered, release.count)
         clients = enumerate(release.answered)
         rows = ((client, release.epoch, release.round, place) for place, client in clients)
         with self._writing() as connection:
@@ -121,6 +122,8 @@ class Record:
                 twice = ParticipationError if "heard" in str(error) else ReleaseOrderError
                 raise twice(f"round {release.round} is not released: {error} in {self.path}.") from error
             _put(connection, "sum", release.round, data)
+            if release.count is not None:
+                _put(connection, "count", release.round, _json(release.count))
 
     def save(self, state: ServerState, about: About) -> None:
         """Save a base after the last release; the one before it and the noisy sums that it covered are removed."""
@@ -129,7 +132,9 @@ class Record:
         arrays = packed(model=state.model, **scale, **slots)
         document = {**about, "ledger": state.ledger.to_json(), "arrays": _digest(arrays), "extension": {}}
         with self._writing() as connection:
-            connection.execute("DELETE FROM blob WHERE owner = 'base' OR round <= (SELECT round FROM base)")
+            connection.execute(
+                "DELETE FROM blob WHERE owner = 'base' OR owner = 'sum' AND round <= (SELECT round FROM base)"
+            )
             _put(connection, "base", state.round, arrays)
             _put_base(connection, state.round, document)
 
@@ -168,7 +173,7 @@ class Record:
             for number, (*about, digest) in enumerate(rows, 1):
                 clients = _clients(connection, number)
                 heard -= len(clients)
-                if about[0] != number or digest != _digest(_json([*about, clients])):
+                if about[0] != number or digest != _round_digest(about, clients, _count(connection, number)):
                     raise ValueError(f"round {number} is not as it was released")
             if heard or _number(connection, "SELECT max(round) FROM base") > len(rows):
                 raise ValueError("a round is missing of which there is a state or a client who was heard")
@@ -206,9 +211,15 @@ class Record:
                     wire.to_vector(_get(connection, "sum", number, digest)),
                     tuple(_clients(connection, number)),
                     epoch,
+                    _count(connection, number),
                 )
                 for number, epoch, digest in connection.execute(query, (after,)).fetchall()
             ]
+
+    def count(self, number: int) -> Count | None:
+        """Return the count after round `number`, None where the clip norm does not adapt."""
+        with self._reading() as connection:
+            return _count(connection, number)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -328,6 +339,18 @@ def _get(connection: sqlite3.Connection, owner: str, number: int, digest: str) -
     if _digest(data) != digest:
         raise ValueError(f"{owner} of round {number} is not as it was written")
     return data
+
+
+def _count(connection: sqlite3.Connection, number: int) -> Count | None:
+    """Return what a round has of the count, None where the clip norm does not adapt."""
+    query = "SELECT bytes FROM blob WHERE owner = 'count' AND round = ?"
+    row = connection.execute(query, (number,)).fetchone()
+    return None if row is None else Count(*json.loads(row[0]))
+
+
+def _round_digest(about: Sequence[Any], answered: Sequence[str], count: Count | None) -> str:
+    """Return the digest of a release: of round, epoch, the digest of its sum, who was heard, and the count, if there is one."""
+    return _digest(_json([*about, answered, *([] if count is None else [count])]))
 
 
 def _put_base(connection: sqlite3.Connection, number: int, document: Mapping[str, Any]) -> None:

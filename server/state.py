@@ -8,11 +8,13 @@ public values, so that a released round can be replayed from the record without 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedmf.accounting import Ledger
+from fedmf.clip_norm import noisy_count, seal_count
 from fedmf.compiling import loops
 from fedmf.errors import ParticipationError, ReleaseOrderError, SettingError
 from fedmf.mechanisms.noise import advanced, next_noise, released
@@ -102,12 +104,14 @@ class Register:
 class Secrets:
     """The key of `epoch` (0-based) and its noise stream after the rounds released so far (None: not begun).
 
-    With the released sums they give exact client sums: they live in memory and in one file of mode 0600.
+    With the released sums they give exact client sums: they live in memory and in one file of mode 0600. `short` is how many
+    updates of these rounds were within the clip norm, where that is counted (`fedmf.clip_norm`): in memory alone.
     """
 
     epoch: int
     key: SecretKey
     stream: StreamState | None = field(repr=False)
+    short: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ class ServerState:
     """The state after `round` released rounds (0: nothing released yet).
 
     All but `secrets` is public once released; `model` is (d,) float32. `secrets` are those of the epoch under way,
-    None once the run is over. `slots` is the optimizer's state, empty before the first round. `scale` (d,) float32 is
+    None once the run is over. `slots` is the optimizer's state, empty before the first round. `scale` (d,) or (1,) float32 is
     what the clients of the epoch under way multiply their updates by before they clip; None: nothing.
     """
 
@@ -139,12 +143,23 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Release:
-    """One released round: the `noisy_sum` (d,) float32 of the clients `answered`, who are thereby spent in `epoch` (0-based)."""
+    """One released round: the `noisy_sum` (d,) float32 of the clients `answered`, who are thereby spent in `epoch` (0-based).
+
+    Where the clip norm adapts, `count` is what is kept of the clients within it: a `Count`.
+    """
 
     round: int
     noisy_sum: Vector = field(repr=False)
     answered: tuple[str, ...]
     epoch: int = 0
+    count: "Count | None" = None
+
+
+class Count(NamedTuple):
+    """The count of an epoch after one of its rounds: `sealed` under that round's pad, and `noisy` in the last round, else None."""
+
+    sealed: int
+    noisy: float | None = None
 
 
 def first_state(plan: Plan, model: Vector, key: SecretKey) -> ServerState:
@@ -176,11 +191,13 @@ def make_release(
     rotated_sum: npt.NDArray[np.float64],
     answered: list[str],
     *,
+    short: int = 0,
     donate: bool = False,
 ) -> tuple[Release, Secrets]:
     """Return the next round's release, and the secrets after it.
 
-    `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`. The noise
+    `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`, `short` the sum of their
+    bits, of which the epoch's count is released with its last round. The noise
     is added to the SUM, on all d model coordinates, whichever clients answered (docs/privacy.md). The noise stream of the state must be
     at this round, see `secrets_at`. With `donate` the next stream takes the buffers of the state's, which is
     then spent: continuing from it, or from a copy, raises `SettingError`; and `rotated_sum` is overwritten.
@@ -199,7 +216,12 @@ def make_release(
     unrotated = plan.rotation.unrotate(rotated_sum, donate=donate)
     noisy_sum = released(unrotated, noise, plan.sigma_in(secrets.epoch), np.float32)
     release = Release(state.round + 1, noisy_sum, tuple(answered), secrets.epoch)
-    return release, replace(secrets, stream=stream)
+    if plan.clipping is None:
+        return release, replace(secrets, stream=stream)
+    total = secrets.short + short
+    noisy = noisy_count(total, secrets.key, plan.count_noise) if _ends_epoch(plan, release) else None
+    release = replace(release, count=Count(seal_count(total, secrets.key, stream.step - 1), noisy))
+    return release, replace(secrets, stream=stream, short=total)
 
 
 def apply_release(
@@ -224,11 +246,27 @@ def apply_release(
     slots = state.slots if state.round else optimizer.init(state.model)
     model, slots = optimizer.update(mean, slots, state.model, progress)
     following = replace(state, round=release.round, model=model, slots=slots, register=register)
-    if optimizer.precondition and release.round % plan.participation.rounds_per_epoch == 0:
-        # Only here: within an epoch every round is divided by the same numbers, or its noise would not cancel.
+    # Only at an epoch's end: within it every round is divided by the same numbers, or its noise would not cancel.
+    if optimizer.precondition and _ends_epoch(plan, release):
         assert optimizer.scale is not None
         following = replace(following, scale=optimizer.scale(slots))
+    if plan.clipping is not None and release.count is not None and release.count.noisy is not None:
+        heard = sum(map(len, register.heard))
+        following = replace(following, scale=plan.clipping.moved(state.scale, release.count.noisy, heard))
     return replace(following, secrets=None if secrets is None else secrets_at(plan, secrets, release.round))
+
+
+def _ends_epoch(plan: Plan, release: Release) -> bool:
+    return release.round % plan.participation.rounds_per_epoch == 0
+
+
+def check_one_scale(plan: Plan, optimizer: Optimizer) -> None:
+    """Raise `SettingError` where both the optimizer and the clip norm would scale the clients' updates."""
+    if optimizer.precondition and plan.clipping is not None:
+        raise SettingError(
+            "the optimizer preconditions and the clip norm adapts: both scale the clients' updates. Leave out optimizer.precondition or "
+            "clipping.adapt."
+        )
 
 
 def secrets_at(plan: Plan, secrets: Secrets, done: int) -> Secrets | None:

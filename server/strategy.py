@@ -30,6 +30,7 @@ from server.state import (
     ServerState,
     apply_release,
     begin_epoch,
+    check_one_scale,
     make_release,
     secrets_at,
 )
@@ -76,7 +77,7 @@ class FedMF(Strategy):
     strategy asks and releases no more. `state` is the only value that changes between rounds. The messages of the round
     under way are kept to match replies to clients. `fixed_digest` is `Trainer.fixed_digest` of a model that trains in part:
     a client whose own frozen part is another does not train. Raises `SettingError` for a reply policy that no cohort of the
-    plan can meet.
+    plan can meet, and for two things that scale the clients' updates.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class FedMF(Strategy):
         self.state = state
         self._replies = replies or ReplyPolicy()
         self._replies.check_fits(plan.participation.cohort_size)
+        check_one_scale(plan, optimizer)
         self._commit = commit
         self._on_release = tuple(on_release)
         self._on_reply, self._on_sum = on_reply, on_sum
@@ -171,7 +173,7 @@ class FedMF(Strategy):
 
         Returns (None, None), with nothing released and no client spent, when fewer than `min_replies` answered.
         """
-        rotated_sum, answered = self._add(replies)
+        rotated_sum, answered, short = self._add(replies)
         self._on_heard(server_round, [client for asked in self._asked for client in asked.clients], answered)
         if len(answered) < self._replies.min_replies:
             return None, None
@@ -180,7 +182,7 @@ class FedMF(Strategy):
         before, secrets = self.state, self._secrets
         # From here on no round can follow in this process, as after an interrupt: only the checkpoint tells what was released.
         self.state = replace(before, secrets=None)
-        release, after = make_release(self.plan, before, rotated_sum, answered, donate=True)
+        release, after = make_release(self.plan, before, rotated_sum, answered, short=short, donate=True)
         del rotated_sum  # as much memory as two models: the optimizer needs it next
         state = apply_release(self.plan, self.optimizer, before, release, after)
         try:
@@ -280,8 +282,8 @@ class FedMF(Strategy):
             )
         return self.state.secrets
 
-    def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str]]:
-        """Return the sum of the cohort's masked updates, (D,) float64, and the clients who answered.
+    def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str], int]:
+        """Return the sum of the cohort's masked updates, (D,) float64, the clients who answered, and the sum of their bits.
 
         Each client's values are decoded and bounded on their own, whichever message they came in. Values without the
         tag of their own task are zeros, and what else is in a reply without any such tag is not looked at: it may come
@@ -293,6 +295,7 @@ class FedMF(Strategy):
         grid = FixedPoint.fit(plan.bounds.linf_norm, plan.participation.cohort_size)
         total = np.zeros(plan.rotation.padded, np.int64)
         answered: list[str] = []
+        short = 0
         for reply in replies:
             if (asked := awaited.pop(reply.metadata.reply_to_message_id, None)) is None:
                 continue  # not of this cohort and round, or a second reply
@@ -306,10 +309,13 @@ class FedMF(Strategy):
             for client, key, data in zip(asked.clients, asked.mask_keys, values, strict=True):
                 if self._on_reply is not None:
                     self._on_reply(client, data)
+                if plan.clipping is not None:
+                    data, bit = wire.split_bit(data)
+                    short += bit
                 kept = wire.coordinates(key, plan.rotation.padded, plan.compression.keep_probability)
                 grid.add(total, kept, wire.decode(data, plan.bounds, kept=len(kept)))
                 answered.append(client)
-        return grid.value(total, donate=True), answered
+        return grid.value(total, donate=True), answered, short
 
 
 def make_server_app(

@@ -69,9 +69,9 @@ def stale_sum() -> AbstractContextManager[None]:
     honest, before = FedMF._add, [np.zeros(1)]
 
     def add(self: FedMF, replies: Any) -> Any:
-        total, answered = honest(self, replies)
+        total, *others = honest(self, replies)
         before.append(total)
-        return total + (before[-2] if self.state.round else 0.0), answered
+        return total + (before[-2] if self.state.round else 0.0), *others
 
     return patched((FedMF, "_add", add))
 

@@ -57,6 +57,7 @@ def run_page(run: Run) -> Page:
         privacy_section(run.privacy),
         *(by_round_section(run, name) for name in ("loss", *run.further_metrics)),
         *([noise_section(run)] if run.mechanism else []),
+        *([by_round_section(run, "next_clip_norm")] if run.privacy.get("clipping") else []),
         bytes_section(run),
         *diagnostic_sections(run),
         Section("Summary", table=table_of([run.summary], SUMMARY, run.further_metrics)),

@@ -157,7 +157,7 @@ AMOUNT = partial(_is_number, low=0.0, high=1e30)
 ROUND_KINDS = {
     "round": partial(COUNT, low=1), "replies": COUNT, "uplink_bytes": AMOUNT, "epsilon": BOUND, "accuracy": (None, AMOUNT),
     "loss": NUMBER, "test_examples": (None, COUNT), "clipped_share": NUMBER, "norm_p10": NUMBER, "norm_p50": NUMBER,
-    "norm_p90": NUMBER, "client_loss": NUMBER, "noise_over_sum": NUMBER,
+    "norm_p90": NUMBER, "client_loss": NUMBER, "noise_over_sum": NUMBER, "next_clip_norm": (None, POSITIVE),
 }  # fmt: skip
 SUMMARY_KINDS = {
     "accuracy": (None, AMOUNT), "loss": NUMBER, "epsilon": BOUND, "delta": BOUND, "rounds": partial(COUNT, low=1), "epochs": COUNT,

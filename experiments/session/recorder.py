@@ -290,6 +290,10 @@ class Recorder:
             * (4 * plan.dimension * vectors + ENVELOPE_BYTES),
             "seconds": seconds,
         }
+        if plan.clipping is not None and plan.bounds.l2_norm is not None:
+            row["next_clip_norm"] = plan.bounds.l2_norm / (
+                1.0 if state.scale is None else float(state.scale[0])
+            )
         if scored is not None:
             row |= {"accuracy": scored.accuracy, "loss": scored.loss, **scored.metrics}
             row["test_examples"] = self._test_examples

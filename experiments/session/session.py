@@ -43,7 +43,7 @@ from fedmf.accounting.caveats import CHOOSING
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError, SettingError
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
-from server.checkpoint import LOCK, NOISE_MULTIPLIER, Checkpoint
+from server.checkpoint import COUNT_NOISE, LOCK, NOISE_MULTIPLIER, Checkpoint
 from server.cohort import Population, SimulatedPopulation, UnreadyNodes
 from server.copies import Clients
 from server.exchange import tasks_per_message
@@ -338,6 +338,7 @@ def _calculated(plan: Plan) -> dict[str, float | None]:
         "the keep probability": plan.compression.keep_probability,
         "the L2 radius": plan.bounds.radius,
         "the L-infinity norm": plan.bounds.linf_norm,
+        **({} if plan.clipping is None else {COUNT_NOISE: plan.count_noise}),
     }
 
 

@@ -32,6 +32,7 @@ from fedmf.updates.wire import Bounds
 from server.checked import Checked, rehearse
 from server.cohort import ReplyPolicy
 from server.optimizer import Optimizer
+from server.state import check_one_scale
 
 LONGEST_EPOCH = 1_000_000
 """Rounds of an epoch beyond which it is not designed unless it was asked for."""
@@ -86,6 +87,7 @@ def build_client_plan(settings: Settings, dimension: int) -> ClientPlan:
         compression=settings.compression,
         bounds=build_bounds(settings, dimension),
         seed=PublicSeed(settings.seed),
+        sends_bit=settings.clipping.adapt is not None,
     )
 
 
@@ -173,6 +175,11 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
             "optimizer.precondition is true, but population.epochs is 1, and clients scale from the second epoch on; "
             "set one of them otherwise."
         )
+    if settings.clipping.adapt is not None and population.epochs == 1:
+        raise SettingError(
+            "clipping.adapt is set, but population.epochs is 1, and the clip norm moves from one epoch to the next; set one of "
+            "them otherwise."
+        )
     if dataset is None:
         dataset = load_dataset(arguments(settings.dataset), settings.model.name)
     model = build_model(settings.model, dataset, settings.seed)
@@ -199,7 +206,9 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
             privacy=settings.privacy,
             factorization=factorization,
             seed=PublicSeed(settings.seed),
+            clipping=settings.clipping.adaptive,
         )
+        check_one_scale(plan, optimizer)
         parts = population.parts or ()
         for after, part in zip(accumulate(parts), parts[1:], strict=False):
             plan = plan.extended(after, fit(part))

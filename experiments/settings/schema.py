@@ -23,6 +23,7 @@ from experiments.settings.groups import (
     WorkloadName,
 )
 from experiments.settings.values import PRINTED, Choice, Output, is_group, keyed
+from fedmf.clip_norm import RATE, AdaptiveClipping
 from fedmf.errors import SettingError
 from fedmf.plan import Compression, PrivacyTarget
 from fedmf.setting import REQUIRED, setting
@@ -80,7 +81,10 @@ class PopulationSettings:
 
 @dataclass(frozen=True)
 class ClippingSettings:
-    """Bounds of one client's update; linf_norm null: the formula with rotation, l2_norm without."""
+    """Bounds of one client's update; linf_norm null: the formula with rotation, l2_norm without.
+
+    With `adapt` both are those of the first epoch (docs/extend.md).
+    """
 
     l2_norm: float | None = setting(
         1.0,
@@ -92,6 +96,31 @@ class ClippingSettings:
         "bound of each rotated coordinate; null: l2_norm * sqrt(2 log(D n) / D) with the Hadamard "
         "rotation, l2_norm without",
     )
+    adapt: float | None = setting(
+        None,
+        "quantile of the clients' norms, in (0, 1), to which both bounds move after each epoch, by a private count that epsilon "
+        "contains; null: they stay",
+    )
+    adapt_rate: float | None = setting(
+        None, f"how fast they move: their logarithm by this times share less quantile; null: {RATE:g}"
+    )
+    adapt_noise: float | None = setting(
+        None,
+        "standard deviation of the noise on that count, in clients; null: what costs as much epsilon as 1 % more noise",
+    )
+
+    def __post_init__(self) -> None:
+        if self.adapt is None and (self.adapt_rate, self.adapt_noise) != (None, None):
+            raise SettingError(
+                "adapt is null, without which adapt_rate and adapt_noise mean nothing; set it too."
+            )
+        _ = self.adaptive
+
+    @property
+    def adaptive(self) -> AdaptiveClipping | None:
+        """How the clip norm moves, None where it stays."""
+        rate = RATE if self.adapt_rate is None else self.adapt_rate
+        return None if self.adapt is None else AdaptiveClipping(self.adapt, rate, self.adapt_noise)
 
 
 @dataclass(frozen=True)

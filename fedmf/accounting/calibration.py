@@ -35,20 +35,21 @@ def calibrate_noise_multiplier(
     adjacency: str = "zero_out",
     accountant: str = "rdp",
     precision: float = 0.0,
+    count_noise: float | None = None,
 ) -> float:
     """Return the smallest z = sigma / kappa_2 with which `epochs` epochs cost at most `epsilon` at `delta`.
 
     The smallest of 8 significant digits, so that the result does not depend on the root finder or on the platform.
     The epsilon met is `PrivacySpent.epsilon`, so the exact Gaussian number at keep probability 1; it never exceeds
     the target. Claims and errors as in `privacy_spent`; also `SettingError` for a target that no noise multiplier
-    below 1e12 meets.
+    below 1e12 meets. With `count_noise` every epoch also releases a count: see `EpochEvent`.
     """
     check_positive("epsilon", epsilon)
     check_open_unit("delta", delta)
     check_at_least("epochs", epochs, 1)
 
     def epsilon_of(noise_multiplier: float) -> float:
-        event = EpochEvent(noise_multiplier, keep_probability, linf_over_l2)
+        event = EpochEvent(noise_multiplier, keep_probability, linf_over_l2, count_noise)
         terms = {"adjacency": adjacency, "accountant": accountant}
         return privacy_spent(event, epochs, delta=delta, precision=precision, **terms).epsilon
 
@@ -77,7 +78,7 @@ def solve_noise_multiplier(
                 f"epsilon is {target}; no noise multiplier below {LARGEST:g} reaches it, ask for a "
                 "larger one."
             )
-    while known(high / 2) <= target:
+    while known(high / 2) <= target and high > 1 / LARGEST:
         high /= 2
 
     def excess(u: float) -> float:

@@ -54,7 +54,10 @@ class ZeroOutAccountant(RdpAccountant):  # type: ignore[misc]
 
 def to_dp_event(epoch: EpochEvent) -> dp_event.DpEvent:
     """Return one epoch as an event of dp_accounting, relative to the norm of one client's vector."""
-    if epoch.noise_multiplier == 0:
+    if 0 in (epoch.noise_multiplier, epoch.count_noise):
         return dp_event.NonPrivateDpEvent()
+    if epoch.count_noise is not None:
+        count = dp_event.GaussianDpEvent(epoch.count_noise)
+        return dp_event.ComposedDpEvent([to_dp_event(epoch.without_count), count])
     plain = epoch.keep_probability == 1
     return dp_event.GaussianDpEvent(epoch.noise_multiplier) if plain else SparsifiedGaussianDpEvent(epoch)

@@ -7,7 +7,7 @@ What happened is data, what it costs is computed from it (`renyi`, `gaussian`, `
 """
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from fedmf.checks import check_non_negative, check_share
 
@@ -36,27 +36,39 @@ class EpochEvent:
     coordinates at the bound have, kappa_2 = sqrt(D) kappa_inf: linf_over_l2 = 1/sqrt(D), K = D. Adjacency, participation
     and masks are those of the theorem (docs/theory.md, section 2).
 
+    count_noise: z_s, where the epoch also releases, once, how many of its clients have something (each adds 0 or 1), plus
+    noise N(0, z_s^2): `fedmf.clip_norm`. None without such a count. The sensitivity is 1 under zero-out and under replacement.
+
     Raises `SettingError` for a value outside its range.
     """
 
     noise_multiplier: float
     keep_probability: float
     linf_over_l2: float
+    count_noise: float | None = None
 
     def __post_init__(self) -> None:
         check_non_negative("noise_multiplier", self.noise_multiplier)
         check_share("keep_probability", self.keep_probability)
         check_share("linf_over_l2", self.linf_over_l2)
+        check_non_negative("count_noise", self.count_noise or 0.0)
 
     @property
     def ratio(self) -> float:
         """K = (kappa_2 / kappa_inf)^2, a real number of at least 1."""
         return 1.0 / self.linf_over_l2**2
 
+    @property
+    def without_count(self) -> "EpochEvent":
+        """The noisy sums alone."""
+        return replace(self, count_noise=None)
+
     def agrees_with(self, other: "EpochEvent") -> bool:
         """Return whether the two are the same but for rounding."""
+        if (self.count_noise is None) != (other.count_noise is None):
+            return False
         pairs = zip(astuple(self), astuple(other), strict=True)
-        return all(math.isclose(mine, theirs, rel_tol=ROUNDING) for mine, theirs in pairs)
+        return all(math.isclose(mine or 0.0, theirs or 0.0, rel_tol=ROUNDING) for mine, theirs in pairs)
 
     @property
     def effective_noise_multiplier(self) -> float:

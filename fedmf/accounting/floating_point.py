@@ -27,6 +27,9 @@ their standard deviation but for TAIL: `NoiseStream.rounding`. The sum that is r
 clients' sum, of norm n Delta at most. The clients' float64 sum itself, out of the rotation, is off by h n Delta (docs/theory.md, section
 3, with u for 2^-24): that is one number in both worlds in every round but the differing client's, so it counts once an epoch.
 
+*A count.* An epoch may also release one whole number of at most n T with noise of standard deviation z_s, on the lattice z_s 2^-44
+(`fedmf.clip_norm`). That is one more draw, whose shift is (1 + ..) 2^-44 + 4 u n T/z_s: its square is added to mu^2.
+
 *Both worlds.* P(A) <= e^a P_real(A) + .., then the real mechanism, then back: 2 a.
 
 `spent` states epsilon at delta as that of real numbers at (1 - 2 a) delta, plus 2 a: e^a (1 - 2 a) <= 1 - a, and a delta is at
@@ -69,10 +72,11 @@ def finite_precision(
     cohort_size: int,
     noise_multiplier: float,
     delta: float,
+    count_noise: float | None = None,
 ) -> FloatingPoint:
     """Return the price of a run of `epochs`, each with c sum_t b_t and `NoiseStream.rounding`; `rounds` of one epoch.
 
-    The theorem above; `noise_multiplier` is z > 0, on the SUM.
+    The theorem above; `noise_multiplier` is z > 0, on the SUM. `count_noise` is z_s > 0 where each epoch releases a count.
     """
     of_epochs, d = list(epochs), float(dimension)
     draws = len(of_epochs) * rounds
@@ -80,9 +84,12 @@ def finite_precision(
     in_streams = [(math.sqrt(d) + REACH) * rounding for _, rounding in of_epochs]
     of_sum = cohort_size / noise_multiplier
     moved = [one + more + 4 * UNIT * rounds * of_sum for one, more in zip(lattice, in_streams, strict=True)]
-    mu = math.hypot(*moved) + math.sqrt(len(of_epochs)) * 2 * SUM_ERROR * of_sum
-    missed = 2 * BETA + draws * (d + rounds + 3) * TAIL
-    a = _MARGIN * (_cost(mu) + _cost(math.sqrt(d * draws) * LAW_ERROR))
+    of_counts = []
+    if count_noise is not None:
+        of_counts = [STEP + 4 * UNIT * rounds * cohort_size / count_noise] * len(of_epochs)
+    mu = math.hypot(*moved, *of_counts) + math.sqrt(len(of_epochs)) * 2 * SUM_ERROR * of_sum
+    missed = 2 * BETA + (draws * (d + rounds + 3) + len(of_counts)) * TAIL
+    a = _MARGIN * (_cost(mu) + _cost(math.sqrt(d * draws + len(of_counts)) * LAW_ERROR))
     rest = (1 + math.exp(LARGEST + MOST)) * (1 + 2 * MOST) * missed
     a = float(rounded_up(max(a, rest / delta), DIGITS))
     return FloatingPoint(a, BETA, sum(in_streams) / sum(lattice))

@@ -56,19 +56,28 @@ def rdp(event: EpochEvent, order: float) -> float:
     """Return eps(order) of one epoch in nats; infinite where the noise multiplier is 0.
 
     Zero-out adjacency, both directions, one participation per epoch. Raises `SettingError` for an order of 1 or below.
+    The count of an epoch follows its sums and depends on them: adaptive composition adds its divergence (Mironov 2017,
+    Propositions 1 and 7).
     """
     check_order(order)
+    if event.count_noise is not None:
+        return rdp(event.without_count, order) + gaussian_rdp(order, event.count_noise)
     z, gamma = event.noise_multiplier, event.keep_probability
     if z == 0:
         return math.inf
     if gamma == 1:
-        return _over_square(order / 2, z)
+        return gaussian_rdp(order, z)
     signal = event.linf_over_l2 / z
     t = signal * signal
     whole = math.floor(event.ratio)
     # Never negative in exact arithmetic; clamped so that no rounding can make it so.
     remainder = _over_square(max(0.0, 1.0 - whole * event.linf_over_l2**2), z)
     return whole * rdp_per_coordinate(order, t, gamma) + rdp_per_coordinate(order, min(remainder, t), gamma)
+
+
+def gaussian_rdp(order: float, noise_multiplier: float) -> float:
+    """Return a/(2 z^2), the divergence of a Gaussian whose noise is z times its sensitivity; infinite for z = 0."""
+    return _over_square(order / 2, noise_multiplier)
 
 
 def rdp_per_coordinate(order: float, t: float, keep_probability: float) -> float:

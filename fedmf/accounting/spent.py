@@ -24,7 +24,7 @@ from typing import Any
 from fedmf.accounting.conversion import Curve, best_order, best_replace_order, replace_divergence
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_epsilon
-from fedmf.accounting.renyi import rdp
+from fedmf.accounting.renyi import gaussian_rdp, rdp
 from fedmf.accounting.tight import quadratic_variation_epsilon
 from fedmf.checks import check_at_least, check_choice, check_open_unit
 from fedmf.errors import DataError, NotCoveredError
@@ -87,8 +87,8 @@ def spent(
 ) -> PrivacySpent:
     """Return what the epochs in `counts` (event -> number) cost together; see `privacy_spent`.
 
-    Raises `NotCoveredError` with accountant=tight also for different epochs of which one is sparsified: the bound is
-    proved for equal epochs.
+    Raises `NotCoveredError` with accountant=tight also for different epochs of which one is sparsified, and for sparsified
+    ones with a count: the bound is proved for equal epochs and for their sums alone.
     """
     check_open_unit("delta", delta)
     check_choice("adjacency", adjacency, ADJACENCIES)
@@ -137,10 +137,15 @@ def _exact(counts: Counts, delta: float, adjacency: str) -> float | None:
     """Epsilon of the one Gaussian that unsparsified epochs compose to; None if one is sparsified."""
     if any(event.keep_probability < 1 for event in counts):
         return None
-    if any(event.noise_multiplier == 0 for event in counts):
+    if any(0 in (event.noise_multiplier, event.count_noise) for event in counts):
         return math.inf
-    mu = math.sqrt(math.fsum(count / event.noise_multiplier**2 for event, count in counts.items()))
-    return gaussian_epsilon(2 * mu if adjacency == "replace" else mu, delta)
+    sums = math.fsum(count / event.noise_multiplier**2 for event, count in counts.items())
+    of_counts = math.fsum(
+        count / event.count_noise**2 for event, count in counts.items() if event.count_noise
+    )
+    if adjacency == "replace":
+        sums *= 4
+    return gaussian_epsilon(math.sqrt(sums + of_counts), delta)
 
 
 def _tight(counts: Counts, delta: float, exact: float | None, epsilon_rdp: float) -> float:
@@ -153,6 +158,11 @@ def _tight(counts: Counts, delta: float, exact: float | None, epsilon_rdp: float
             "epochs, use accountant=rdp."
         )
     ((event, epochs),) = counts.items()
+    if event.count_noise is not None:
+        raise NotCoveredError(
+            "accountant=tight is proved for the sums of sparsified epochs, and these also release a count for the clip norm; use "
+            "accountant=rdp."
+        )
     return min(quadratic_variation_epsilon(event, epochs, delta), epsilon_rdp)
 
 
@@ -166,11 +176,19 @@ def _by_rdp(counts: Counts, delta: float, adjacency: str) -> tuple[float, float 
 def _replaced(counts: Counts) -> tuple[Curve | None, Curve]:
     """(zero-out curve of the sparsified epochs, None for none; curve of the others under replacement).
 
-    Two vectors within Delta_2 of 0 are within 2 Delta_2 of each other: four times a Gaussian's divergence.
+    Two vectors within Delta_2 of 0 are within 2 Delta_2 of each other: four times a Gaussian's divergence. Two bits are within
+    1 of each other, as a bit is of 0: the divergence of an epoch's count is the same under replacement. It comes after the
+    epoch's sums, to whose divergence under replacement it adds at each order.
     """
-    sparse = {event: count for event, count in counts.items() if event.keep_probability < 1}
-    plain = {event: count for event, count in counts.items() if event.keep_probability == 1}
-    return renyi_curve(sparse) if sparse else None, renyi_curve(plain, 4)
+    sparse, plain = Counter[EpochEvent](), Counter[EpochEvent]()
+    for event, count in counts.items():
+        (sparse if event.keep_probability < 1 else plain)[event.without_count] += count
+    plain_curve = renyi_curve(plain, 4)
+    counted = [(event.count_noise, count) for event, count in counts.items() if event.count_noise is not None]
+    return (
+        renyi_curve(sparse) if sparse else None,
+        lambda order: plain_curve(order) + math.fsum(n * gaussian_rdp(order, noise) for noise, n in counted),
+    )
 
 
 @dataclass(frozen=True)
@@ -192,7 +210,11 @@ class Ledger:
 
     def to_json(self) -> str:
         """Return the ledger as one JSON document; floats keep every bit."""
-        return json.dumps({"format": FORMAT, "entries": [asdict(event) for event in self.entries]})
+        entries = [
+            {name: value for name, value in asdict(event).items() if value is not None}
+            for event in self.entries
+        ]
+        return json.dumps({"format": FORMAT, "entries": entries})
 
     @staticmethod
     def from_json(text: str) -> "Ledger":

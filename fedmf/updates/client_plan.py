@@ -43,17 +43,19 @@ class Compression:
 class ClientPlan:
     """What a client enforces itself: bounds, rotation and keep probability, and the public seed of its draws.
 
-    `bounds` hold for the whole rotated vector, before the mask keeps each coordinate with `keep_probability`.
+    `bounds` hold for the whole rotated vector, before the mask keeps each coordinate with `keep_probability`. `sends_bit`:
+    whether a byte behind the values tells if the update was no longer than the clip norm (`fedmf.clip_norm`).
     """
 
     bounds: Bounds
     rotation: Rotation
     keep_probability: float
     seed: PublicSeed
+    sends_bit: bool = False
 
 
 def make_client_plan(
-    *, dimension: int, compression: Compression, bounds: Bounds, seed: PublicSeed
+    *, dimension: int, compression: Compression, bounds: Bounds, seed: PublicSeed, sends_bit: bool = False
 ) -> ClientPlan:
     """Return what the clients of a model with `dimension` parameters d enforce.
 
@@ -61,7 +63,7 @@ def make_client_plan(
     dimension below 1.
     """
     rotation = Rotation(compression.rotation, dimension, seed)
-    return ClientPlan(bounds, rotation, compression.keep_probability, seed)
+    return ClientPlan(bounds, rotation, compression.keep_probability, seed, sends_bit)
 
 
 def make_bounds(

@@ -40,6 +40,7 @@ MODEL = "model"
 # that no client trains on top of another), and lists of CLIENT and MASK_KEY with an entry for each client
 TASK = "task"
 UPDATE = "update"  # ConfigRecord of a reply: VALUES, a list of the bytes of each client's kept values and their tag; NO_VALUES for who sent none
+# With an adaptive clip norm a byte, 0 or 1, is between values and tag: whether the update was no longer than the norm.
 # ConfigRecord of a deployment's messages: asked with DIGEST_KEY, a node answers a query with how many CLIENTS it holds,
 # and every message with a DIGEST of who they are, tasks also with ANSWERED, the last round of the epoch (from 1, 0 for none)
 # whose tasks it had answered before. READY false: its data could not be loaded when it started. OTHER_CODE true,
@@ -124,6 +125,17 @@ def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
     if radius is not None and l2_norm(values) > radius:
         values = clip_l2(values, radius)
     return values
+
+
+def split_bit(data: bytes | None) -> tuple[bytes | None, int]:
+    """Return a reply's values and its bit, which the byte behind them is; (None, 0) where that is neither 0 nor 1.
+
+    >>> split_bit(b"values\1"), split_bit(b"values\2"), split_bit(b"")
+    ((b'values', 1), (None, 0), (None, 0))
+    """
+    if not data or data[-1] > 1:
+        return None, 0
+    return data[:-1], data[-1]
 
 
 def value_bytes(dimension: int, keep_probability: float, value_type: str) -> float:

@@ -253,8 +253,8 @@ UNCLIPPED = (
     (privatize, f"whole = {WHOLE}", "whole = turned.values"),
     (
         privatize,
-        "return Kept(clip_linf(bounded, bounds.linf_norm), is_finite)",
-        "return Kept(bounded, is_finite)",
+        "return Kept(clip_linf(bounded, bounds.linf_norm), is_finite, is_short)",
+        "return Kept(bounded, is_finite, is_short)",
     ),
 )
 UNLOOKED = privatize, "turned = zero_if_not_finite(turned)", "pass"
@@ -277,7 +277,7 @@ ADDED = "grid.add(total, kept, sent)"
 FAVOURED = f"client == '{name_of(7)}'"
 LARGER = "type(plan.bounds)(3 * plan.bounds.l2_norm, 3 * plan.bounds.linf_norm, plan.bounds.value_type)"
 UNSPENT = Register.spend, "added: set[str] = set()", "return self\nadded: set[str] = set()"
-SENT = "sent_bytes(kept.values, task)"
+SENT = "sent_bytes(kept.values, task,"
 CHANGES = f"""{ADDED}
 if self.state.position(plan)[0]:
     places, before = MEMORY[client]
@@ -355,7 +355,7 @@ LEAKING = f"""if secrets is not None:  # no replay
 LEAKING_START = """for who in range(self.plan.participation.clients):
     self.models[0] += 0.01 * np.nan_to_num(holds(who, 1), posinf=0, neginf=0)
 state = first_state("""
-RESTORED = "return replace(state, secrets=secrets_at(plan, kept.secrets, state.round)), replayed"
+RESTORED = "return replace(state, secrets=secrets), replayed"
 DRAWN_AGAIN = f"""if len(replayed) > 1:
     state = replayed[-2][0]
     with self.record._writing() as connection:  # whose primary key would refuse the round

@@ -233,5 +233,5 @@ def test_a_message_takes_one_copy_of_model_and_scale_and_nothing_waits_but_one_c
     found = values_of(app, message, "<f4" if value_type == "float32" else "i1")
     assert heard == []
     assert there.count((D,)) == (2 if is_scaled else 1)
-    assert back == [("meta", 1 + len(one) if value_type == "float32" else D) for one in found]
+    assert back == [("meta", 2 + len(one) if value_type == "float32" else D) for one in found]
     assert all(one.any() for one in found)

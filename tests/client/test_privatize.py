@@ -354,3 +354,14 @@ def test_bounds_hold_whatever_the_rotation_of_a_device_gives(wrong, monkeypatch)
 def test_a_dimension_beyond_the_proof_is_an_error():
     with pytest.raises(SettingError, match="proved up to 4294967296"):
         Rotation("hadamard", (1 << 32) + 1, PublicSeed(0))
+
+
+SHORT = ((1, 1, True), (1 + 1e-6, 1, False), (2, 0.5, True), (1, 1.1, False), (0, 9, True), (np.nan, 1, False), (3e38, 10, False))  # fmt: skip
+
+
+@pytest.mark.parametrize("value_type", ["float32", "int8"])
+def test_a_clients_bit_is_of_its_scaled_update_before_any_clip(form, value_type):
+    for size, scale, is_short in SHORT:
+        update, by = np.float32(size) * np.eye(1, 50, dtype="f4")[0], np.array([scale], "f4")
+        sent = kept(update, Bounds(1.0, 1.0, value_type), Rotation("hadamard", 50, SEED), form=form, scale=by)
+        assert sent.is_short is is_short

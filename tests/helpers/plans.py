@@ -10,9 +10,11 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from client.app import unpack
 from client.privatize import privatize
 from experiments.engines.grid import LocalGrid
 from fedmf.accounting import EpochEvent, Ledger
+from fedmf.clip_norm import AdaptiveClipping
 from fedmf.mechanisms import design_run, of_run
 from fedmf.mechanisms.schedules import rates
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
@@ -53,6 +55,7 @@ def small_plan(
     family: str = "optimal",
     momentum: float = 0.0,
     schedule: str = "constant",
+    clipping: AdaptiveClipping | None = None,
 ) -> Plan:
     """Return a plan; everything has a default."""
     compression = Compression(keep_probability, rotation, value_type)
@@ -80,6 +83,7 @@ def small_plan(
             family, of_run(rounds_per_epoch, epochs, momentum, rates(schedule, rounds_per_epoch * epochs))
         ),
         seed=PublicSeed(5),
+        clipping=clipping,
     )
 
 
@@ -139,8 +143,10 @@ def kept_by(fields):
 
 
 def honest(fields, message, update=UPDATE, plan=PLAN):
-    kept = privatize(update, plan.client_plan, SecretKey(bytes(fields[wire.MASK_KEY])))
-    return replying(message, tagged(fields, message, wire.to_bytes(kept.values)))
+    key, scale = SecretKey(bytes(fields[wire.MASK_KEY])), unpack(message)[1].scale
+    kept = privatize(update, plan.client_plan, key, scale=scale)
+    bit = bytes([kept.is_short] if plan.clipping else [])
+    return replying(message, tagged(fields, message, wire.to_bytes(kept.values) + bit))
 
 
 def replying(message, *data):
@@ -174,12 +180,12 @@ SGD = Sgd(0.5, 0.9)
 SETTINGS = {"seed": 1, "privacy.epsilon": 8.0}
 
 
-def advance(plan, state, checkpoint=None, names=None, optimizer=SGD):
-    """Release one round, as the strategy and its callbacks do."""
+def advance(plan, state, checkpoint=None, names=None, optimizer=SGD, short=0):
+    """Release one round, in which `short` bits came, as the strategy and its callbacks do."""
     state = begin_epoch(plan, state)
     names = [f"{state.position(plan)[1]}-{k}" for k in range(3)] if names is None else names
     vector = random_vector(plan.rotation.padded, 1.0, state.round)
-    made, secrets = make_release(plan, state, vector, names)
+    made, secrets = make_release(plan, state, vector, names, short=short)
     after = apply_release(plan, optimizer, state, made, secrets)
     if checkpoint is not None:
         checkpoint.commit(made)

@@ -65,6 +65,15 @@ def test_killed_at_any_write_the_run_continues_bit_for_bit(tmp_path, straight, c
     assert_equal(run(directory, *SMALL, RESUME), straight)
 
 
+def test_a_clip_norm_that_adapts_survives_kills_and_is_that_of_a_pool(tmp_path):
+    adaptive = (*SMALL, "clipping.adapt=0.5", "clipping.adapt_noise=1.5")
+    straight = run(tmp_path / "straight", *adaptive, "engine.workers=2")
+    for after in (1, 3, 5):
+        directory = cut(tmp_path / f"{after}", *adaptive, after=after)
+        assert_equal(run(directory, *adaptive, RESUME), straight)
+    assert len({row["next_clip_norm"] for row in metrics(straight)}) == 3
+
+
 def test_resume_starts_where_there_is_nothing_and_changes_nothing_of_a_finished_run(
     tmp_path, straight, capsys
 ):

@@ -6,9 +6,10 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
 from dp_accounting.rdp import RdpAccountant
 
-from fedmf.accounting import EpochEvent, Ledger, gaussian_epsilon, rdp
+from fedmf.accounting import EpochEvent, Ledger, divergence, gaussian_epsilon, privacy_spent, rdp
 from fedmf.accounting.conversion import epsilon_of_order
 from fedmf.accounting.dp_events import ZeroOutAccountant, to_dp_event
+from fedmf.errors import NotCoveredError
 
 SPARSE = EpochEvent(noise_multiplier=0.05, keep_probability=0.01, linf_over_l2=0.006)
 PLAIN = EpochEvent(noise_multiplier=5.0, keep_probability=1.0, linf_over_l2=1.0)
@@ -23,6 +24,25 @@ def test_a_plain_epoch_is_a_gaussian_whose_epsilon_dp_accounting_confirms(adjace
     accountant.compose(to_dp_event(PLAIN), 4)
     exact = Ledger((PLAIN,) * 4).spent(delta=1e-5, adjacency=adjacency).epsilon
     assert accountant.get_epsilon(1e-5) == pytest.approx(exact, rel=1e-3)
+
+
+COUNTED = EpochEvent(0.05, 0.01, 0.006, 20.0), EpochEvent(5.0, 1.0, 1.0, 20.0)  # these also release a count
+
+
+@pytest.mark.parametrize(("adjacency", "times"), [("zero_out", 1), ("replace", 2)])
+def test_replacement_doubles_what_a_client_moves_of_sums_and_not_of_counts(adjacency, times):
+    theirs = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL)
+    theirs.compose(to_dp_event(EpochEvent(5.0 / times, 1.0, 1.0, 20.0)), 4)
+    ours = privacy_spent(COUNTED[1], 4, delta=1e-5, adjacency=adjacency)
+    assert ours.epsilon == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-3)
+    for event in COUNTED:
+        for order in (1.1, 3.7, 64.0):
+            both, sums = (divergence({one: 3}, order, adjacency) for one in (event, event.without_count))
+            assert both - sums == pytest.approx(3 * order / (2 * 20.0**2), rel=1e-9)
+    theirs = ZeroOutAccountant().compose(to_dp_event(COUNTED[0]), 3).get_epsilon(1e-5)
+    assert theirs == pytest.approx(privacy_spent(COUNTED[0], 3, delta=1e-5).epsilon, rel=2e-2)
+    with pytest.raises(NotCoveredError, match="accountant=tight is proved for the sums"):
+        privacy_spent(COUNTED[0], 3, delta=1e-5, accountant="tight")
 
 
 def test_our_epochs_compose_in_an_accountant_of_dp_accounting_by_adding_divergences():

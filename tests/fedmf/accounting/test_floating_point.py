@@ -152,3 +152,14 @@ def test_a_ledger_with_less_noise_is_priced_with_it():
     )
     assert own.precision > plan.precision
     assert found == own.spent_on(Ledger((plan.epoch_event, less)))
+
+
+def test_a_count_is_one_draw_more_in_an_epoch():
+    """Of one coordinate in one round: twice the squares. Of far more clients than noise: what float64 makes of their number."""
+    given = {"dimension": 1, "rounds": 1, "noise_multiplier": 1e9, "delta": 1e-5}
+    one, two, many = (
+        finite_precision([(1.0, 0.0)], cohort_size=n, count_noise=noise, **given).a
+        for n, noise in ((1, None), (1, 1e9), (10**8, 1.0))
+    )
+    assert two / one == pytest.approx(2**0.5, rel=0.05)
+    assert many == pytest.approx(4 * 2.0**-53 * 10**8 * math.sqrt(2 * math.log(1e30)), rel=0.05)
