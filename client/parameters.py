@@ -154,8 +154,9 @@ def check_trainable(model: nn.Module) -> None:
     """Raise `SettingError` for a model that cannot be trained with only what trains being sent.
 
     One without parameters that train, or with one whose type is not float32; one in which what trains shares its memory
-    with another tensor, from which training would part it; one whose layers would change their buffers, such as the
-    running statistics of batch normalisation, which no clipping or noise covers.
+    with another tensor, from which training would part it; one with a gradient hook on what trains, since torch copies a
+    parameter without it; one whose layers would change their buffers, such as the running statistics of batch
+    normalisation, which no clipping or noise covers.
     """
     if not trained_parameters(model):
         raise SettingError(
@@ -177,6 +178,12 @@ def check_trainable(model: nn.Module) -> None:
             )
         if tensor.requires_grad:
             trained_at[tensor.data_ptr()] = name
+            if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
+                raise SettingError(
+                    f"{name} of the model has a gradient hook, which a copy of the model would lose. To keep a parameter as it is, "
+                    "freeze it (requires_grad=False, or trainable set to the names of the others); to change gradients, use a "
+                    "hook of a module."
+                )
     if changing := [name for name, module in model.named_modules() if _follows_data(module)]:
         raise SettingError(
             f"the model would change its buffers: the running statistics of {_listed(changing)} follow the clients' "

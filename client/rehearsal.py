@@ -1,4 +1,4 @@
-"""One client's turn on public examples before any client is asked, and three checks of what a turn cannot show.
+"""One client's turn on public examples before any client is asked, and four checks of what a turn cannot show.
 
 A model that raises, or gives no numbers, would make every client's update zero: the run would spend its whole privacy
 budget on nothing and end well. Here that is one sentence. It is an error too if a run would train and learn nothing: a turn that
@@ -37,7 +37,8 @@ def rehearse(
 
     A trainer of its own takes one turn from `start` (d,). A turn does not show whether the model can be scored, whether the
     `loss` reaches all that trains, and whether one example alone can be trained on, which some clients may have: the warning
-    about that is returned. `model` and torch's, numpy's and Python's global generators are as they were, in any case.
+    about that is returned. Nor does it show whether a user's code keeps something between turns. `model` and torch's, numpy's
+    and Python's global generators are as they were, in any case.
     """
     examples = public_batch(dataset.test, batch_size)
     with global_generators_kept():
@@ -45,17 +46,21 @@ def rehearse(
         device = trainer.device
         with torch.random.fork_rng(range(torch.cuda.device_count()) if device.type == "cuda" else []):
             check_outputs(deepcopy(model).to(device), dataset, device)
-            update = turn(trainer, start, examples)
-            unreached = unreached_parameters(deepcopy(model).to(device), examples, loss, device)
-            moved = {name for name, values in layout_of(model).split(update).items() if values.any()}
-            # A custom loop may have a loss of its own, which reaches what its turn moved.
-            if left := [name for name in unreached if trainer.own_loop is None or name not in moved]:
-                raise SettingError(
-                    f"{', '.join(left[:5])}{' and others' if len(left) > 5 else ''} of the model would be sent and noised, but "
-                    "the loss does not depend on them, so that the noise alone would move them; freeze what is not to train "
-                    "(requires_grad=False, or trainable set to the names of the others), or use it in forward."
-                )
-            return warning_of_one(trainer, start, examples)
+            with global_generators_kept():
+                update = turn(trainer, start, examples)
+                unreached = unreached_parameters(deepcopy(model).to(device), examples, loss, device)
+                moved = {name for name, values in layout_of(model).split(update).items() if values.any()}
+                # A custom loop may have a loss of its own, which reaches what its turn moved.
+                if left := [name for name in unreached if trainer.own_loop is None or name not in moved]:
+                    raise SettingError(
+                        f"{', '.join(left[:5])}{' and others' if len(left) > 5 else ''} of the model would be sent and noised, but "
+                        "the loss does not depend on them, so that the noise alone would move them; freeze what is not to train "
+                        "(requires_grad=False, or trainable set to the names of the others), or use it in forward."
+                    )
+                warning = warning_of_one(trainer, start, examples)
+            if not trainer.is_known:
+                check_repeats(trainer, start, examples, update)
+            return warning
 
 
 def public_batch(examples: Examples, size: int) -> Examples:
@@ -90,6 +95,21 @@ def turn(trainer: Trainer, start: Vector, examples: Examples) -> Vector:
             "with the value before training, and the model that is released holds it. Make it a parameter that trains, or leave it as it is."
         )
     return update
+
+
+def check_repeats(trainer: Trainer, start: Vector, examples: Examples, before: Vector) -> None:
+    """Raise `SettingError` unless a turn gives the update `before` again, now that other turns lie between.
+
+    A copy of the model shares closures with it, and what `__deepcopy__` leaves: they can carry a client's data to the next one.
+    A GPU may add in another order at each turn: there 1 percent is let pass.
+    """
+    again = trainer.update(start, examples.x, examples.y, order=np.random.default_rng(0))
+    allowed = 0.0 if trainer.device.type == "cpu" else 0.01 * np.linalg.norm(before)
+    if not np.linalg.norm(again - before) <= allowed:
+        raise SettingError(
+            "a client's turn gives another update once other clients had theirs, so that what one client's data leave could reach "
+            "the next; keep nothing in closures, globals, classes or files, and draw from torch's generators only."
+        )
 
 
 def check_outputs(model: nn.Module, dataset: Dataset, device: torch.device) -> None:

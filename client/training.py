@@ -92,7 +92,8 @@ class Trainer:
     """A copy of `model` that plays one client after another. It keeps nothing of a client between turns.
 
     `model` itself is left alone, so that another trainer can be made of it. Only parameters that require a gradient
-    train. `own_loop` is the custom loop that trains in place of ours, None without. Raises `SettingError` for a model that
+    train. `own_loop` is the custom loop that trains in place of ours, None without; `is_known`: no code of a user
+    runs in a turn, and nothing draws. Raises `SettingError` for a model that
     `client.parameters.check_trainable` refuses.
     """
 
@@ -103,7 +104,7 @@ class Trainer:
         self._made = deepcopy(model).to(self.device)
         set_training_mode(self._made)
         is_ours = self.own_loop is None and ":" not in settings.loss
-        self._is_known = is_ours and all(map(_is_known, self._made.modules()))
+        self.is_known = is_ours and all(map(_is_known, self._made.modules()))
         self._flat = torch.from_numpy(flat_parameters(model)).to(self.device, copy=True)
         self._model = self._made
         self._point()
@@ -123,7 +124,7 @@ class Trainer:
         """
         given: Callable[[np.ndarray], Tensor] = torch.from_numpy
         apart: AbstractContextManager[None] = nullcontext()
-        if not self._is_known:
+        if not self.is_known:
             self._model = deepcopy(self._made)
             self._point()
             # A user's code may write into what it is given, which would change the data of later epochs.

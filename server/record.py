@@ -143,7 +143,7 @@ class Record:
         with self._reading() as connection:
             number, document = _base(connection)
         with self._writing() as connection:
-            _put_base(connection, number, {**document, "extension": dict(changed)})
+            _put_base(connection, number, document | {"extension": dict(changed)})
 
     def saved(self) -> int | None:
         """Return the round of the base; None where no run began."""
@@ -185,7 +185,10 @@ class Record:
         """
         with self._reading() as connection:
             _, document = _base(connection)
-            return {name: dict(document[name]) for name in _ABOUT}
+            about = {name: {**document[name]} for name in _ABOUT}
+            numbers = about["calculated"].items()
+            about["calculated"] = {name: value if value is None else float(value) for name, value in numbers}
+            return about
 
     def base(self) -> ServerState:
         """Return the base, which there must be: a state without secrets."""
@@ -229,7 +232,7 @@ class Record:
                 if (connection := self._writer) is None:
                     connection = stack.enter_context(closing(self._opened()))
                 yield connection
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise _damaged(self.path, error) from error
 
     @contextmanager
@@ -365,7 +368,7 @@ def _base(connection: sqlite3.Connection) -> tuple[int, dict[str, Any]]:
     number, text, digest = connection.execute("SELECT * FROM base").fetchone()
     if digest != _digest(text.encode()):
         raise ValueError(f"base of round {number} is not as it was written")
-    return number, json.loads(text)
+    return number, {**json.loads(text)}
 
 
 def _number(connection: sqlite3.Connection, query: str, *values: int) -> int:

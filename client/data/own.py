@@ -76,12 +76,17 @@ def share_of_users(users: np.ndarray, *, seed: int, names: Sequence[str | int], 
 
 
 def _as_numbers(names: Sequence[str | int]) -> np.ndarray:
-    """Return a number for each user, uint64, by its name alone: a whole number is its own, a text has a digest."""
-    if all(isinstance(name, int | np.integer) for name in names):
-        return np.asarray(names).astype(np.uint64)
-    texts = (str(name).encode("utf-8", "surrogatepass") for name in names)
-    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
-    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+    """Return a number for each user, uint64."""
+    return np.array([_as_number(name) for name in names], dtype=np.uint64)
+
+
+def _as_number(name: str | int) -> int:
+    """Return a number below 2^64 for a user, by its name alone: a whole number's is itself mod 2^64, a text's a digest."""
+    if isinstance(name, int | np.integer):
+        return int(name) % (1 << 64)
+    return int.from_bytes(
+        hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+    )
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:

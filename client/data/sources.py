@@ -216,7 +216,8 @@ def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
         table = tables.read_file(file, files.hub_columns)
         if absent := [name for name in files.hub_columns if name not in table.names]:
             raise DataError(
-                f"{file} lacks the column {absent[0]}; it must have {', '.join(files.hub_columns)}."
+                f"{file} lacks the column {absent[0]}; it must have {', '.join(files.hub_columns)}. "
+                "A table of your own needs no import: set dataset=by_user_csv or by_user_parquet, and dataset.path."
             )
         for batch in table.held.to_batches(_AT_ONCE):
             with reading(file, "a table"):

@@ -328,6 +328,9 @@ def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]
     if settings.model.start is not None:
         initial = {"initial": experiment.initial}
         configuration["the digest of the weights that model.start gave"] = digest_arrays(initial)
+    configuration["the digest of the test examples"] = digest_clients(
+        [experiment.dataset.test], SecretKey.reproducible(0)
+    )
     return configuration
 
 

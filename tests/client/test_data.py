@@ -169,9 +169,16 @@ def test_the_split_of_a_user_depends_on_the_seed_and_not_on_what_other_users_hav
 
 def test_places_among_names_are_drawn_for_as_the_names() -> None:
     users = np.random.default_rng(0).integers(0, 3, 60)
-    for names in (["ann", "bob", "cat"], [-3, 7, 2**63 - 1]):
+    for names in (["ann", "bob", "cat"], [-3, 7, 2**63 - 1], [2**63 + 1, 2**63 + 2, 2**64 - 1]):
         expected = fifth_of_each(np.array(names)[users], seed=0)
         np.testing.assert_array_equal(fifth_of_each(users, seed=0, names=names), expected)
+
+
+def test_a_small_number_or_a_text_among_the_names_changes_nothing_for_large_numbers() -> None:
+    large, users = [2**63 + 1 + 3 * place for place in range(40)], np.repeat(np.arange(41), 10)
+    alone = fifth_of_each(users[:-10], seed=0, names=large)
+    for other in (5, "ann"):
+        np.testing.assert_array_equal(fifth_of_each(users, seed=0, names=[*large, other])[:-10], alone)
 
 
 def test_the_split_chooses_every_place_of_a_user_as_often() -> None:

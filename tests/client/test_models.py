@@ -187,6 +187,14 @@ FOLLOWS = r"buffers: the running statistics of 1 follow.*GroupNorm"
         (lambda: changed(lambda model: model.insert(0, nn.LazyLinear(5))), "no shape yet"),
         (lambda: changed(lambda model: model.requires_grad_(False)), "no parameter of the model trains"),
         (
+            lambda: changed(lambda model: model[2].weight.register_hook(torch.zeros_like)),
+            "2.weight .* gradient hook",
+        ),
+        (
+            lambda: changed(lambda model: model[2].bias.register_post_accumulate_grad_hook(print)),
+            "2.bias of the model has a gradient hook",
+        ),
+        (
             lambda: changed(lambda model: model.register_buffer("adjacency", torch.eye(3).to_sparse())),
             "adjacency of the model is a torch.sparse_coo tensor",
         ),

@@ -252,6 +252,12 @@ def test_an_imported_folder_holds_what_its_files_hold(
         imported(given["path"], tmp_path / "out")
 
 
+def test_a_table_of_ones_own_is_told_that_it_needs_no_import(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("user,label,a\nann,0,1\n")
+    with pytest.raises(DataError, match="needs no import: set dataset=by_user_csv"):
+        imported(tmp_path / "mine.csv", tmp_path / "out")
+
+
 def test_a_download_is_imported_by_its_natural_users_and_pictures_are_left_to_our_decoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,18 @@ class Draws(Linear):
         return super().forward(x)
 
 
+class Remembers(Linear):
+    """Keeps what it was trained on in a closure, which all copies of the model share."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__(input_shape, classes)
+        seen = []
+        self.shift = lambda x: seen.append(x.mean().item()) or sum(seen)
+
+    def forward(self, x):
+        return super().forward(x) * (1 + self.shift(x) if self.training else 1)
+
+
 class Flat(Linear):
     """Its loss has a gradient, which is 0 everywhere."""
 

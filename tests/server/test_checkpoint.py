@@ -1,5 +1,6 @@
 """A checkpoint continues a run bit for bit from any instant, and refuses what is not the run that began."""
 
+import hashlib
 import stat
 import tempfile
 from dataclasses import replace
@@ -27,7 +28,7 @@ from plans import (
     small_plan,
 )
 from server import record
-from server.checkpoint import Checkpoint
+from server.checkpoint import NOISE_MULTIPLIER, Checkpoint
 from server.copies import SECRETS, Clients
 from server.optimizer import Adam
 from server.state import first_state
@@ -226,6 +227,27 @@ def test_a_record_that_no_run_wrote_is_refused(tmp_path, statement, match):
     changed(checkpoint.folder, statement)
     with pytest.raises(RunDirectoryError, match=match):
         checkpoint.restore(plan, SGD)
+
+
+@pytest.mark.parametrize("calculated", ["x", [1], {}, 10**400], ids=["text", "list", "mapping", "huge"])
+def test_values_of_another_type_under_a_right_digest_are_damage(tmp_path, calculated):
+    checkpoint, _ = begun(PLAN, tmp_path / "c")
+    about = {"configuration": SETTINGS, "calculated": {NOISE_MULTIPLIER: calculated}, "code": {}}
+    checkpoint.record.save(first_state(PLAN, np.zeros(50, "f4"), KEY), about)
+    for act in (lambda: checkpoint.with_kept_noise(PLAN), lambda: checkpoint.restore(PLAN, SGD)):
+        with pytest.raises(RunDirectoryError, match=r"run.sqlite is damaged \(.*float"):
+            act()
+
+
+def test_a_base_that_is_a_list_is_damage_to_an_extension_too(tmp_path):
+    checkpoint, _ = begun(PLAN, tmp_path / "c")
+    checkpoint.close()
+    changed(
+        checkpoint.folder,
+        f"UPDATE base SET document = '[1]', digest = '{hashlib.sha256(b'[1]').hexdigest()}'",
+    )
+    with pytest.raises(RunDirectoryError, match=r"run\.sqlite is damaged"):
+        checkpoint.record.extend({})
 
 
 def test_another_configuration_is_refused_by_the_name_of_the_field(tmp_path):

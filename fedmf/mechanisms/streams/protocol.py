@@ -23,6 +23,7 @@ from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms.arrays import Float64, Floats
 from fedmf.mechanisms.workload import Workload, apply
+from fedmf.normals import REACH
 
 CACHED = 1 << 15  # numbers of each scratch array: several of them fit in a second-level cache
 ON_RELEASE = 4  # roundings of a mean as it is released: 1 / own, the product with it, the sum with the clients', and one spare
@@ -49,7 +50,7 @@ class NoiseStream(ABC):
       buffers are overwritten, which saves their copy; the old state is then spent.
     - The mean of step t depends on the fresh rows of steps before t only.
     - A step past the last one, and a state with another number of rows, raise `SettingError`.
-    - `sensitivity` and `errors` are those of the matrix that `next` applies.
+    - `sensitivity` and `errors` are those of the matrix that `next` applies, whatever the number of coordinates.
 
     The tables are copied, rounded to float32, and cannot be changed. Raises `SettingError` for tables that the stream
     cannot have.
@@ -167,15 +168,21 @@ def check_stream(stream: NoiseStream) -> None:
     """Raise `AssertionError` unless a stream keeps the promises of `NoiseStream`: a check for tests, at small T.
 
     Its matrix L is what `next` makes of the identity, and its costs are compared with those of L: the accounted sensitivity
-    is at least that of L^-1 (more for trees, whose nodes are more than T).
+    is at least that of L^-1 (more for trees, whose nodes are more than T), and `rounding` at least what float64 shows here.
     """
     rounds = stream.rounds
     emitted = feed(stream, np.eye(rounds))
     assert not np.triu(emitted, 1).any()
     np.testing.assert_array_equal(np.diag(emitted), [stream.own(step) for step in range(rounds)])
-    fresh = np.random.default_rng(0).standard_normal((rounds, 3))
-    rows, kept, state = feed(stream, fresh.copy()), fresh.copy(), stream.init(3)
-    np.testing.assert_allclose(rows, emitted @ fresh, rtol=0, atol=1e-9 * np.abs(emitted).max())
+    strategy = inverse(emitted)
+    for dimension in (CACHED + 1, 3):  # more than a block of coordinates, and few
+        fresh = np.random.default_rng(0).standard_normal((rounds, dimension))
+        rows = feed(stream, fresh.copy())
+        off = rows - emitted @ fresh
+        np.testing.assert_allclose(off, 0, atol=1e-9 * np.abs(emitted).max())
+        assert np.linalg.norm(strategy @ off) <= (dimension**0.5 + REACH) * stream.rounding()
+    assert stream.rounding() > 0
+    kept, state = fresh.copy(), stream.init(3)
     for step in range(rounds):
         before = state.buffers.copy()
         for _ in range(2):  # from the same state, which stays as it was; `feed` has each state taken over
@@ -188,7 +195,7 @@ def check_stream(stream: NoiseStream) -> None:
     for wrong in (state, StreamState(0, np.zeros((stream.buffers + 1, 3)))):
         with np.testing.assert_raises(SettingError):
             stream.next(fresh.__getitem__, wrong)
-    assert np.linalg.norm(inverse(emitted), axis=0).max() <= stream.sensitivity * (1 + 1e-9)
+    assert np.linalg.norm(strategy, axis=0).max() <= stream.sensitivity * (1 + 1e-9)
     norms, _ = stream.errors(Workload(rounds, 0.5))
     decoder = apply(Workload(rounds, 0.5), emitted)
     np.testing.assert_allclose(norms, np.linalg.norm(decoder, axis=1), rtol=1e-9)

@@ -34,7 +34,7 @@ def people(path: Path, order: np.ndarray, **changes: object) -> Path:
     """Write the data of 20 people, who are numbered in `order`."""
     rng = np.random.default_rng(0)
     x, y = rng.random((20, 5, 4)), rng.integers(0, 3, (20, 5))
-    y[:, 0] = 2
+    x[:, 0], y[:, 0] = 0.5, 2  # test rows, the same whoever they are of
     arrays = {"x": x[order].reshape(100, 4), "y": y[order].ravel(), "user": np.repeat(np.arange(20), 5)}
     np.savez(path, **{**arrays, "split": np.tile([1, 0, 0, 0, 0], 20), **changes})  # type: ignore[arg-type]
     return path
@@ -99,6 +99,14 @@ def test_on_another_machine_a_run_is_refused_and_continues_once_it_is_accepted(
     cut(begun, *own, RESUME, ACCEPT, after=2)
     assert "It continues nevertheless" in caplog.text
     resume(begun, *own)  # it is at home here now
+
+
+def test_other_test_rows_are_refused(own, begun, capsys) -> None:
+    path = Path(own[-1].removeprefix("dataset.path="))
+    with np.load(path) as held:
+        changed = np.where(held["split"][:, None] == 1, held["x"] / 2, held["x"])
+    people(path, np.arange(20), x=changed)
+    assert "the digest of the test examples is" in refused(capsys, begun, *own, RESUME)
 
 
 @pytest.mark.parametrize("shown", [0, 3])

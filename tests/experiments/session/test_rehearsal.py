@@ -36,6 +36,7 @@ WRONG = {
     "FewOutputs": "returns the shape [4, 5] for inputs of shape [4, 8, 8] in evaluation mode; it must return one tensor of shape [4, 10]",
     "Pair": "the model returns a tuple for inputs of shape [4, 8, 8] in evaluation mode; it must return one tensor",
     "Flat": f"{TURN} left every parameter as it was",
+    "Remembers": "what one client's data leave could reach the next",
     "Unused": "pool.weight, pool.bias of the model would be sent and noised, but the loss does not",
     "AllFrozen": "no parameter",
     "Uncopied": "RuntimeError: Only Tensors created explicitly",
@@ -48,9 +49,9 @@ def refused(directory, capsys, *overrides):
     """The one sentence with which a run is refused that writes nothing."""
     settings = runs.composed(f"run.directory={directory}", *SMALL, *IMAGES, *overrides)
     assert guard(lambda: runs.simulate(settings)) == 2
-    error = capsys.readouterr().err
+    *about_data, error = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("dataset ") for line in about_data)
     assert error.startswith("error: ")
-    assert error.count("\n") == 1
     assert not directory.exists()
     return error
 

@@ -91,6 +91,21 @@ class Modest(ToeplitzStream):
         return super().sensitivity / 2
 
 
+class Narrow(ToeplitzStream):
+    """Has no noise of earlier rows beyond 1000 coordinates."""
+
+    def _step(self, step, fresh, buffers, mean, draw):
+        super()._step(step, fresh, buffers, mean, draw)
+        mean[1000:] = 0
+
+
+class Exact(ToeplitzStream):
+    """Claims that nothing is rounded."""
+
+    def rounding(self):
+        return 0.0
+
+
 class Endless(ToeplitzStream):
     """Starts again after its last round."""
 
@@ -98,7 +113,7 @@ class Endless(ToeplitzStream):
         return super().next(draw, replace(state, step=state.step % self.rounds), donate=donate)
 
 
-@pytest.mark.parametrize("kind", [Late, Impure, Modest, Endless])
+@pytest.mark.parametrize("kind", [Late, Impure, Modest, Narrow, Exact, Endless])
 def test_the_check_of_streams_finds_what_breaks_a_promise(kind):
     coefs = np.array([1.0, 0.5, 0.25])
     check_stream(ToeplitzStream(5, coefs))
