@@ -173,7 +173,7 @@ class LstmSettings(ModelSettings):
     hidden: int | None = setting(None, "units of an LSTM layer; null: the size of the papers")
 
 
-CLIENT_RATES = {"": 1.0, "cnn": 0.1}  # by model, "": of all others; where none is given
+CLIENT_RATES = {"": 1.0, "cnn": 0.3}  # by model, "": of all others; where none is given
 
 ModelSettings.options = {
     "logistic": Option(ModelSettings, "logistic regression"),

@@ -108,7 +108,7 @@ def test_chance_is_of_the_targets_that_the_accuracy_counts():
 
 
 def test_the_clients_rate_fits_the_model_where_none_is_given_and_a_resume_keeps_the_runs_own():
-    for overrides, rate in ((), 1.0), (("model=mlp",), 1.0), (("model=cnn",), 0.1), (("model=cnn", "client.learning_rate=1"), 1.0):  # fmt: skip
+    for overrides, rate in ((), 1.0), (("model=mlp",), 1.0), (("model=cnn",), 0.3), (("model=cnn", "client.learning_rate=1"), 1.0):  # fmt: skip
         assert runs.composed(*overrides).client.learning_rate == rate
     begun = replace(runs.composed("model=cnn"), client=runs.composed().client)
     resumed = compose("config", ["model=cnn"], Settings, of_the_run(plain(begun)))
