@@ -29,7 +29,7 @@ from experiments.engines.grid import Failure, take_noted
 from experiments.engines.processes import LocalProcess, Pool
 from experiments.run_files.provenance import code_digest, own_code
 from experiments.settings import log as json_log
-from experiments.settings.compose import compose, split
+from experiments.settings.compose import compose, given_values, split
 from experiments.settings.experiment import build_client_plan, build_model
 from experiments.settings.reference import CONF
 from experiments.settings.schema import Settings
@@ -44,6 +44,21 @@ INSTALLED = (*sys.path, "")
 _bundles: list[str] = []  # what `bundles` has taken off the path
 
 
+def without_reasons(
+    message: Message, context: Context, call_next: Callable[[Message, Context], Message]
+) -> Message:
+    """Let the app answer `message`; what it raises stays in this node's log, and an error without its text is the reply.
+
+    Flower sends an exception's text unsealed, and it may quote a setting or a path of this machine.
+    """
+    prepare()
+    try:
+        return call_next(message, context)
+    except Exception:
+        log.exception("A message of run %d could not be answered.", context.run_id)
+        raise RunStoppedError("the node could not answer; its own log says why.") from None
+
+
 def of_this_code(
     message: Message, context: Context, call_next: Callable[[Message, Context], Message]
 ) -> Message:
@@ -51,7 +66,6 @@ def of_this_code(
 
     No client's data have a part in it: the app has not been called. The clients are silent, and not spent.
     """
-    prepare()
     json_log.name_run(context.run_id)
     if not (why := other_code()):
         return call_next(message, context)
@@ -60,7 +74,7 @@ def of_this_code(
 
 
 server_app = ServerApp()
-client_app = ClientApp(mods=[sealed, of_this_code])
+client_app = ClientApp(mods=[without_reasons, sealed, of_this_code])
 
 
 @server_app.main()
@@ -135,13 +149,19 @@ def run_settings(overrides: str) -> Settings:
     """Return the settings of a deployed run: conf/config.yaml with `overrides`, split as a shell does.
 
     Raises `SettingError` for a `$`: who submits a run is not to read variables of the server or of a node, which Hydra would
-    put in the place of `${oc.env:NAME}`, also of one that is written with a backslash.
+    put in the place of `${oc.env:NAME}`, also of one that is written with a backslash. And for Hydra's own settings, which
+    could name files of a bundle that hold such a text.
     """
     if "$" in overrides:
         raise SettingError(
             "overrides holds a $: a run that is submitted reads no variable of the machines that it runs on. Write the value itself."
         )
-    return compose("config", ["engine=deployment", *split(overrides)], Settings)
+    given = split(overrides)
+    if own := [key for key in given_values(given) if key.startswith("hydra")]:
+        raise SettingError(
+            f"{own[0]} is given: a run that is submitted has no settings of Hydra's own. Leave it out."
+        )
+    return compose("config", ["engine=deployment", *given], Settings)
 
 
 def node_of(context: Context) -> Node:

@@ -11,7 +11,7 @@ from experiments.deployment.apps import run_settings
 from experiments.deployment.loopback import make_box_key
 from experiments.deployment.server import deploy
 from experiments.engines.grid import call_app
-from fedmf.errors import SettingError
+from fedmf.errors import RunStoppedError, SettingError
 from fedmf.randomness import SecretKey
 from fedmf.sealing import RUN_KEY, SEALED, about_reply, about_task, public_box_key, seal, server_channel
 from fedmf.updates import wire
@@ -146,7 +146,7 @@ def test_who_answers_in_anothers_place_is_not_heard_and_without_boxes_would_be(t
     assert not np.allclose(forged, spoilt(tmp_path / "open", nothing, is_sealed=False), atol=1e-3)
 
 
-def test_a_node_does_nothing_for_a_task_that_its_server_has_not_sealed(tmp_path):
+def test_a_node_does_nothing_for_a_task_that_its_server_has_not_sealed(tmp_path, caplog):
     """One that is registered and knows the node's id can send it tasks: with its own mask key, or with the run's key again."""
     deployment = Deployment(tmp_path)
     stolen = []
@@ -176,10 +176,11 @@ def test_a_node_does_nothing_for_a_task_that_its_server_has_not_sealed(tmp_path)
         task.content = RecordDict(records)
         reply = call_app(apps.client_app, task, deployment.context("a"))
         assert reply.has_error()
-        assert "SettingError" in reply.error.reason
+        assert reply.error.reason == "RunStoppedError"  # unsealed: no text of the node's own
     task.content = deployment.tasks[0]
-    with pytest.raises(SettingError, match="this node has no box_key"):
+    with pytest.raises(RunStoppedError, match="its own log says why"):
         apps.client_app(task, context(deployment.run, overrides=TWO["a"]))
+    assert "this node has no box_key" in caplog.text
 
 
 def test_a_node_that_the_list_gives_no_box_key_is_refused_before_anything_is_sent(tmp_path):
