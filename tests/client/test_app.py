@@ -4,6 +4,7 @@ A CPU takes the part of the device: what counts is whether a device's memory is 
 """
 
 import logging
+import sys
 
 import numpy as np
 import pytest
@@ -49,6 +50,8 @@ def model():
 def examples_of(client, context=None):
     if client == "broken":
         raise OSError("the disk is gone, and with it the secret 42")
+    if client == "ending":
+        sys.exit("a loader that ends its program")
     rng = np.random.default_rng(int(client))
     return Examples(rng.normal(size=(12, 8, 8)).astype("f4"), rng.integers(0, 10, 12))
 
@@ -98,15 +101,15 @@ def test_client_trains_scales_clips_masks_and_sends_the_kept_values_only(scale):
 
 
 def test_clients_of_one_message_answer_each_as_on_their_own_with_nothing_but_their_values():
-    """No loss, no count, no norm, no key: no noise would cover them. One client that fails changes its own values only."""
+    """No loss, no count, no norm, no key: no noise would cover them. A client that fails changes its own values only."""
     app, heard = app_of()
-    clients = ("0", "broken", "7")
+    clients = ("0", "broken", "ending", "7")
     reply = app(ask(*clients), local_context())
     assert {name: list(record) for name, record in reply.content.items()} == {wire.UPDATE: [wire.VALUES]}
     for client, values in zip(clients, values_in(reply), strict=True):
         assert [values] == values_in(app(ask(client), local_context()))
-    assert [np.frombuffer(values, "f4").any() for values in untagged(reply)] == [True, False, True]
-    assert [client for client, _ in heard] == ["broken"] * 2
+    assert [np.frombuffer(values, "f4").any() for values in untagged(reply)] == [True, False, False, True]
+    assert [client for client, _ in heard] == ["broken", "ending"] * 2
 
 
 def test_each_clients_values_are_tagged_as_the_answer_to_its_own_task():

@@ -197,6 +197,15 @@ def test_a_run_that_its_budget_ended_is_restored_without_its_secrets(tmp_path):
         checkpoint.restore(PLAN, SGD)
 
 
+def test_a_run_that_diverged_is_restored_without_its_secrets(tmp_path):
+    checkpoint, state = begun(PLAN, tmp_path / "c", rounds=2)
+    checkpoint.rebase(replace(state, model=np.full(50, np.nan, "f4")))
+    checkpoint.forget_secrets()
+    restored, _ = checkpoint.restore(PLAN, SGD)
+    assert restored.round == 2
+    assert restored.secrets is None
+
+
 # what is not the run that began
 
 

@@ -10,7 +10,8 @@ from fedmf.errors import RunDirectoryError, RunStoppedError
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from nodes import KEYS, Signed, answer, answer_other_code, deployed, roster_in, start, tasks_in
-from plans import small_plan, spent_in
+from plans import replying, small_plan, spent_in
+from poison import values_in
 from server import membership
 from server.cohort import ROSTER
 
@@ -149,6 +150,15 @@ def test_only_a_reply_that_says_this_and_nothing_else_makes_clients_silent(tmp_p
     grid.train["b"] = MIXED[said]
     start(strategy, grid, 4)
     assert len(spent_of(strategy, "b")) == 6
+
+
+def test_values_that_one_client_lacks_leave_the_others_of_its_message_theirs(tmp_path):
+    """Or one client would decide whether others take part."""
+    sent = {}
+    strategy, grid, _ = deployed(tmp_path, {"a": 12}, options={"on_reply": sent.__setitem__})
+    grid.train["a"] = lambda message: replying(message, wire.NO_VALUES, *values_in(answer(message))[1:])
+    start(strategy, grid)
+    assert [data is not None for data in sent.values()] == [False, True, True]
 
 
 # other clients

@@ -164,6 +164,8 @@ def test_keys_are_ratcheted_and_none_is_left_at_the_end():
     assert over.secrets is None
     with pytest.raises(ReleaseOrderError, match="all 8 rounds of this run are released: there is no noise"):
         make_release(plan, over, np.zeros(plan.rotation.padded), [])
+    with pytest.raises(AssertionError, match="a noise row would be released twice"):
+        make_release(plan, replace(after_one, secrets=Secrets(0, KEY, None)), np.zeros(64), [])
 
 
 def test_old_noise_on_new_data_is_never_released():
