@@ -1,8 +1,8 @@
 """Processes that are killed at random instants: no round is lost that was shown, none is released twice, no noise row is used twice.
 
 A process restores the checkpoint, continues, and shows each release once `commit` has returned, on a pipe that outlives it.
-It is ended as by SIGKILL after a random time of CPU, which other load does not use up, and the next one continues. The
-witness has the pipe, and computes each release again from the clients' vectors and a noise stream that nothing interrupts.
+It is ended as by SIGKILL after a random time, longer on average after one that released nothing, and the next one continues.
+The witness has the pipe, and computes each release again from the clients' vectors and a noise stream that nothing interrupts.
 `python -m chaos.rounds KILLS SEED` prints what it found.
 """
 
@@ -23,17 +23,17 @@ from server.record import Record
 from server.state import apply_release, begin_epoch, first_state, make_release
 
 PLAN = small_plan(dimension=40, clients=180, rounds_per_epoch=60, epochs=10)
-MEAN = 0.06  # seconds of CPU that a process lives
+MEAN, LONGER = 0.06, 1.1  # seconds that a process lives; factor after one that released nothing
 
 
 def live(folder, pipe, seconds, seed):
-    """Release rounds of the run in `folder` until this process is ended after `seconds` of its CPU, or the run is over."""
+    """Release rounds of the run in `folder` until this process is ended after `seconds`, or the run is over."""
 
     def tell(line):
         os.write(pipe, json.dumps(line).encode() + b"\n")  # short lines of a pipe are whole
 
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the kernel ends the process, as by SIGKILL
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends the process, as by SIGKILL
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     checkpoint = Checkpoint(folder, SETTINGS, PLAN.factorization.epochs, 7)
     checkpoint.refuse_copy()
     state, _ = checkpoint.restore(PLAN, SGD)
@@ -100,17 +100,17 @@ def examine(folder, told):
 
 def kill(folder, kills, seed):
     """Kill processes until `kills` have ended so, in as many runs as it takes; return what is wrong, and how many rounds were released."""
-    choose, ended, rounds, wrong = random.Random(seed), 0, 0, [set(), set(), set()]
+    choose, mean, ended, rounds, wrong = random.Random(seed), MEAN, 0, 0, [set(), set(), set()]
     while ended < kills:
-        run = folder / f"{ended}" / "checkpoint"
-        run.parent.mkdir(parents=True)
+        run = Path(tempfile.mkdtemp(dir=folder)) / "checkpoint"
         checkpoint, state = begun(PLAN, run)
         checkpoint.close()
         made(begin_epoch(PLAN, state), 0)  # with what it imports and compiles, so that no life does
         told, status = [], None
         while status != 0 and ended < kills:
-            status, more = life(run, choose.expovariate(1 / MEAN) + 1e-6, 1000 * ended)
-            assert status in (0, -signal.SIGPROF), status
+            status, more = life(run, choose.expovariate(1 / mean) + 1e-6, 1000 * ended)
+            assert status in (0, -signal.SIGALRM), status
+            mean = max(MEAN, mean / LONGER) if more else mean * LONGER
             told += more
             ended += status != 0
         for found, new in zip(wrong, examine(run, told), strict=True):
