@@ -30,12 +30,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmf.checks import check_open_unit, check_positive
+from fedmf.errors import SettingError
 from fedmf.mechanisms.noise import NoiseRow, released
 from fedmf.randomness import SecretKey, gaussian_row
 from fedmf.updates.vectors import Vector
 
 RATE = 1.0
 FURTHEST = 2.0**20  # c and 1/c, so that no update over- or underflows
+LARGEST_CHANGE = 30.0  # of log c, more than from one end to the other
+SMALLEST_NOISE = 1e-100  # whose square is a float
 MORE_NOISE = 1.01  # on the sums, what a count may cost that is not told how much
 MOST_NOISE = 0.1  # of z_s, a share of the clients asked in an epoch
 
@@ -58,6 +61,8 @@ class AdaptiveClipping:
         check_positive("adapt_rate", self.rate)
         if self.noise is not None:
             check_positive("adapt_noise", self.noise)
+            if self.noise < SMALLEST_NOISE:
+                raise SettingError(f"adapt_noise is {self.noise:g}; it must be at least {SMALLEST_NOISE:g}.")
 
     def moved(self, scale: Vector | None, count: float, heard: int) -> Vector:
         """Return the next epoch's scale 1/c (1,) float32, from the last one's (None: 1) and the count, of `heard` clients.
@@ -65,7 +70,8 @@ class AdaptiveClipping:
         Of public values alone, and itself exact in float32: clients and server use the same number.
         """
         share = min(max(count / heard, 0.0), 1.0) if heard else self.quantile
-        moved = (1.0 if scale is None else float(scale[0])) * math.exp(self.rate * (share - self.quantile))
+        change = math.exp(min(self.rate * (share - self.quantile), LARGEST_CHANGE))
+        moved = (1.0 if scale is None else float(scale[0])) * change
         return np.array([min(max(moved, 1 / FURTHEST), FURTHEST)], np.float32)
 
 

@@ -83,7 +83,7 @@ class PopulationSettings:
 class ClippingSettings:
     """Bounds of one client's update; linf_norm null: the formula with rotation, l2_norm without.
 
-    With `adapt` both are those of the first epoch (docs/extend.md).
+    With `adapt` both are those of the first epoch (docs/privacy.md).
     """
 
     l2_norm: float | None = setting(

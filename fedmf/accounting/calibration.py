@@ -23,6 +23,7 @@ DIGITS = 8  # significant ones of a noise multiplier: more than matter, and the 
 APART = 2 * 10.0 ** (1 - DIGITS)
 LOG_TOLERANCE = 1e-9
 LARGEST = 1e12
+FEW_STEPS = 100  # of the last digit, from the root to the smallest: more only where epsilon does not depend on the noise
 
 
 def calibrate_noise_multiplier(
@@ -89,6 +90,8 @@ def solve_noise_multiplier(
     found = near.quantize(step, ROUND_CEILING)
     while known(float(found)) > target:
         found += step
-    while known(float(found - step)) <= target:
+    for _ in range(FEW_STEPS):
+        if known(float(found - step)) > target:
+            break
         found -= step
     return float(found)

@@ -74,12 +74,15 @@ def test_plan_ledger_calibration_and_statement_contain_the_counts():
             {"clipping": AdaptiveClipping(0.5, noise=1.3)},
             r"adapt_noise is 1\.3, and an epoch asks 12 clients",
         ),
+        ({"clipping": AdaptiveClipping(0.5), "noise_multiplier": 1e9}, "and an epoch asks 12 clients"),
         ({"clipping": PLAN.clipping, "l2_norm": None, "noise_multiplier": 0}, "l2_norm is None"),
     ],
 )
 def test_a_count_that_says_nothing_and_a_norm_that_is_not_there_are_refused(changes, match):
     with pytest.raises(SettingError, match=match):
         small_plan(**changes)
+    with pytest.raises(SettingError, match="adapt_noise is 1e-200; it must be at least"):
+        AdaptiveClipping(0.5, noise=1e-200)
 
 
 def answer(fields, message, bit=None, plan=PLAN):
@@ -129,7 +132,7 @@ def test_a_norm_a_hundred_times_too_large_or_small_is_found_and_none_leaves_its_
         plan = small_plan(epochs=12, clipping=PLAN.clipping, l2_norm=l2_norm)
         strategy, _ = run(lambda fields, message, plan=plan: answer(fields, message, plan=plan), plan, 48)
         assert 0.8 < l2_norm / strategy.state.scale[0] < 4  # half of the clients are within 1.75
-    far = AdaptiveClipping(0.5, 100.0)
+    far = AdaptiveClipping(0.5, 1e9)
     assert [far.moved(None, *given)[0] for given in ((0.0, 1), (9.0, 1), (3.0, 0))] == [
         1 / FURTHEST,
         FURTHEST,
