@@ -1,18 +1,19 @@
 """A node's tasks opened and its replies sealed (`fedmf.sealing`), as a mod of a Flower ClientApp.
 
-    app = ClientApp(mods=[sealed])
+    app = ClientApp(mods=[without_reasons, sealed])
 
 A node that was given box keys does nothing for a task that the run's server has not sealed for it. Its --node-config names
 them: box_key="FILE" holds its own private one in PEM, server_box_key="BASE64" is the server's public one.
 """
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from fedmf.errors import SettingError
+from fedmf.errors import RunStoppedError, SettingError
 from fedmf.sealing import (
     PUBLIC,
     RUN_KEY,
@@ -27,8 +28,24 @@ from fedmf.sealing import (
     unseal,
 )
 
+log = logging.getLogger(__name__)
+
 OVERRIDES = "overrides"  # of the run's configuration: its settings, which the server has sealed too
 BOX_KEY, SERVER_BOX_KEY = "box_key", "server_box_key"  # of --node-config
+
+
+def without_reasons(
+    message: Message, context: Context, call_next: Callable[[Message, Context], Message]
+) -> Message:
+    """Let the app answer; what it raises stays in this node's log, and an error without its text is the reply.
+
+    Flower sends an exception's text unsealed, and it may quote a setting or a path of this machine.
+    """
+    try:
+        return call_next(message, context)
+    except Exception:
+        log.exception("A message of run %d could not be answered.", context.run_id)
+        raise RunStoppedError("the node could not answer; its own log says why.") from None
 
 
 def sealed(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:

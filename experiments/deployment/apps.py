@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from client.app import make_client_app, pack, unpack, zeros
-from client.sealed import sealed
+from client.sealed import sealed, without_reasons
 from client.training import Trainer
 from experiments.cli.command import without_traceback
 from experiments.deployment.node import OVERRIDES, Node, asked_digest, node_settings, readiness_claim
@@ -44,21 +44,6 @@ INSTALLED = (*sys.path, "")
 _bundles: list[str] = []  # what `bundles` has taken off the path
 
 
-def without_reasons(
-    message: Message, context: Context, call_next: Callable[[Message, Context], Message]
-) -> Message:
-    """Let the app answer `message`; what it raises stays in this node's log, and an error without its text is the reply.
-
-    Flower sends an exception's text unsealed, and it may quote a setting or a path of this machine.
-    """
-    prepare()
-    try:
-        return call_next(message, context)
-    except Exception:
-        log.exception("A message of run %d could not be answered.", context.run_id)
-        raise RunStoppedError("the node could not answer; its own log says why.") from None
-
-
 def of_this_code(
     message: Message, context: Context, call_next: Callable[[Message, Context], Message]
 ) -> Message:
@@ -66,6 +51,7 @@ def of_this_code(
 
     No client's data have a part in it: the app has not been called. The clients are silent, and not spent.
     """
+    prepare()
     json_log.name_run(context.run_id)
     if not (why := other_code()):
         return call_next(message, context)
@@ -152,14 +138,11 @@ def run_settings(overrides: str) -> Settings:
     put in the place of `${oc.env:NAME}`, also of one that is written with a backslash. And for Hydra's own settings, which
     could name files of a bundle that hold such a text.
     """
-    if "$" in overrides:
-        raise SettingError(
-            "overrides holds a $: a run that is submitted reads no variable of the machines that it runs on. Write the value itself."
-        )
     given = split(overrides)
-    if own := [key for key in given_values(given) if key.startswith("hydra")]:
+    if "$" in overrides or any(key.startswith("hydra") for key in given_values(given)):
         raise SettingError(
-            f"{own[0]} is given: a run that is submitted has no settings of Hydra's own. Leave it out."
+            "overrides holds a $ or a setting of Hydra's own; a run that is submitted reads no variable of the machines that it "
+            "runs on. Write the value itself."
         )
     return compose("config", ["engine=deployment", *given], Settings)
 

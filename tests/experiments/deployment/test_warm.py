@@ -148,6 +148,9 @@ def test_what_asks_for_tasks_is_for_this_account_alone():
         "model='${oc.env:A_TOKEN}'",
         "dataset.path='${oc.env:A_TOKEN}'",
         r"'run.directory=$\{oc.env:A_TOKEN\}'",
+        "hydra.searchpath=[/a/bundle] +experiment=its_own",  # a file that could hold such a text
+        "+hydra.searchpath=[/a/bundle]",
+        "hydra/launcher=basic",
     ],
 )
 def test_who_submits_a_run_reads_no_variable_of_the_server_or_of_a_node(setting, monkeypatch):
@@ -155,15 +158,3 @@ def test_who_submits_a_run_reads_no_variable_of_the_server_or_of_a_node(setting,
     with pytest.raises(SettingError, match="reads no variable of the machines") as mistake:
         apps.run_settings(setting)
     assert "unsaid" not in str(mistake.value)
-
-
-@pytest.mark.parametrize("key", ["hydra.searchpath", "+hydra.searchpath", "hydra.run.dir", "hydra/launcher"])
-def test_who_submits_a_run_names_no_settings_of_hydras_own(key, tmp_path, monkeypatch):
-    """A file in a folder of the bundle could hold the text that overrides may not."""
-    monkeypatch.setenv("A_TOKEN", "unsaid")
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment/evil.yaml").write_text(
-        "# @package _global_\nrun:\n  directory: ${oc.env:A_TOKEN}\n"
-    )
-    with pytest.raises(SettingError, match="no settings of Hydra's own"):
-        apps.run_settings(f"{key}=[{tmp_path}] +experiment=evil")
