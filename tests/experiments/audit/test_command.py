@@ -78,13 +78,7 @@ def test_where_the_pipeline_raises_the_audit_ends_with_one_sentence_and_leaves_n
 
 @pytest.mark.parametrize(
     ("shipped", "broken", "code"),
-    [
-        (FINE, REFUTES, 0),
-        (FINE, FINE, 1),
-        (REFUTES, REFUTES, 1),
-        (UNSURE, REFUTES, 3),
-        (UNSURE, FINE, 1),
-    ],
+    [(FINE, REFUTES, 0), (FINE, FINE, 1), (REFUTES, REFUTES, 1), (UNSURE, REFUTES, 3), (UNSURE, FINE, 1)],
 )
 def test_exit_codes_follow_from_the_rows_which_people_are_shown(shipped, broken, code, capsys):
     sabotage = CONTROLS[1]

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import shlex
-from functools import partial
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -20,7 +19,7 @@ from experiments.deployment.loopback import make_node_key
 from experiments.deployment.node import Node, examine, node_settings
 from experiments.deployment.server import deploy
 from experiments.engines.grid import set_identity
-from experiments.run_files.directory import ATTENDANCE, read_attendance, record_attendance
+from experiments.run_files.directory import ATTENDANCE, read_attendance
 from fedmf.errors import DataError, FedmfError, PrivacyBudgetExhausted, RunDirectoryError, SettingError
 from fedmf.updates import wire
 from nodes import DATA, Nodes, context, key_of, network, playing, write_list
@@ -28,7 +27,6 @@ from runs import Crash, composed, metrics, model, simulate, summary
 from server.cohort import ROSTER, Roster
 from server.copies import read_secrets
 from server.exchange import node_report
-from server.known_nodes import EVERY_NODE, KnownNode, KnownNodes
 from users_own import Probe
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("in_this_process")]
@@ -308,28 +306,3 @@ def test_what_a_deployed_app_writes_is_for_its_owner_alone(monkeypatch):
     before = os.umask(0o022)
     apps.prepare()
     assert os.umask(before) == 0o077
-
-
-STRANGER = "0" * 32
-
-
-def test_each_epoch_names_its_nodes_once_a_damaged_file_is_put_aside_and_stops_no_run(tmp_path, caplog):
-    listed = KnownNode("hospital-1", make_node_key(tmp_path, "a").read_text(), 9)
-    record = partial(record_attendance, tmp_path, KnownNodes((listed,)))
-
-    def attended():
-        return [(row["epoch"], row["nodes"]) for row in read_attendance(tmp_path)]
-
-    record(Roster(0, {listed.key: 5, STRANGER: 2}))
-    for others in ({}, {STRANGER: 6}):  # an epoch whose roster was lost before anyone was asked, then resumed
-        record(Roster(1, {listed.key: 8, STRANGER: 8}))
-        record(Roster(1, {listed.key: 7, **others}))
-        assert attended() == [(1, {"hospital-1": 5, STRANGER: 2}), (2, {"hospital-1": 7, **others})]
-    # Its key was taken out of the list since.
-    record_attendance(tmp_path, EVERY_NODE, Roster(1, {listed.key: 7, STRANGER: 6}))
-    assert attended()[1] == (2, {"hospital-1": 7, STRANGER: 6})
-    (tmp_path / ATTENDANCE).write_text("{")
-    record(Roster(3, {listed.key: 8}))
-    assert attended() == [(4, {"hospital-1": 8})]
-    assert (tmp_path / f"{ATTENDANCE}.damaged").read_text() == "{"
-    assert "attendance.json is not JSON" in caplog.text
