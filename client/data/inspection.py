@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from client.data.clients import ArrayClients, CheckedClients
+from client.data.clients import ArrayClients
 from client.data.conversion import as_bytes
 from client.data.dataset import CLASSIFICATION, MOST_CLASSES, Dataset, pieces
+from client.data.limits import CheckedClients
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +34,11 @@ def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
     x, y = dataset.test.x, dataset.test.y
     if x.dtype.kind != "f" or not _are_classes(dataset, y):
         return dataset
+    # In one pass: each may decode all pictures of a big test set.
+    ranges = [(part.min(axis=0), part.max(axis=0)) for part in pieces(x)]
     lowest, highest = (
-        function.reduce([function.reduce(part) for part in pieces(x)])
-        for function in (np.minimum, np.maximum)
+        np.min([least for least, _ in ranges], axis=0),
+        np.max([most for _, most in ranges], axis=0),
     )
     low, high, columns = float(lowest.min()), float(highest.max()), dataset.columns
     named = f"{len(columns)} columns: {some(columns)}" if columns else f"of shape {list(dataset.input_shape)}"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from client.data import arrays, benchmarks, bundled
-from client.data.clients import check_counted, hold_out, limited
 from client.data.dataset import Dataset, Public
 from client.data.inspection import inspected, log_zeros
+from client.data.limits import check_counted, hold_out, limited
 from client.data.own import LICENCE, TEXT_SETTINGS, OwnSettings
 from client.data.reading import reading
 from client.data.text import load_lines
@@ -210,7 +210,7 @@ def load(
 
     Raises `SettingError` for an unknown name or a setting that the loader does not take; `DataError` for data that
     are missing or malformed, for a test set that cannot be right, and for whatever a loader of the user's own raises.
-    The examples of a client are checked when it is read: see `client.data.clients.limited`.
+    The examples of a client are checked when it is read: see `client.data.limits.limited`.
     """
     loader = _loader(name)
     limits = dict(zip(LIMITS, (max_examples_per_user, examples_per_client, max_test_examples), strict=True))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from client.data import CLASSIFICATION, NEXT_TOKEN, Dataset, Examples, load
-from client.data.clients import LazyClients, digest_clients, limited as checked
+from client.data.clients import LazyClients, digest_clients
+from client.data.limits import limited as checked
 from fedmf.errors import DataError
 from fedmf.randomness import SecretKey
 

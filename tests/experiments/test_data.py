@@ -16,7 +16,8 @@ import big_data
 import small_files
 import users_own
 from client.data import Dataset, conversion, load
-from client.data.clients import CheckedClients, digest_clients, readable
+from client.data.clients import digest_clients
+from client.data.limits import CheckedClients, readable
 from experiments.data import import_data, main
 from experiments.deployment.node import node_settings
 from experiments.run_files.reader import read_config
