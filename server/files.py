@@ -121,6 +121,16 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
         yield
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock file `path`, which is not made; the question holds it for a moment itself."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    return False
+
+
 def _old_content(path: Path) -> contextlib.AbstractContextManager[BinaryIO | None]:
     """Give the file at `path`, open also when its name is taken away; None if it is no file.
 

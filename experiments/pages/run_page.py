@@ -130,7 +130,7 @@ def claim(run: Run) -> str:
 
 
 def by_round_section(run: Run, name: str) -> Section:
-    """Return a field of metrics.jsonl by round: a metric on the test set, or epsilon."""
+    """Return the section of one field of metrics.jsonl, by round."""
     label = name.replace("_", " ")
     title = f"{label[0].upper()}{label[1:]} by round"
     rounds, values = run.column(name)
@@ -229,8 +229,8 @@ def diagnostic_sections(run: Run) -> Iterator[Section]:
         return
     quantiles = {"90 %": "norm_p90", "median": "norm_p50", "10 %": "norm_p10"}
     series = [Series(label, *run.column(name)) for label, name in quantiles.items()]
-    if isinstance(bound := (run.config.get("clipping") or {}).get("l2_norm"), int | float):
-        series.append(Series("clip norm", [rounds[0], rounds[-1]], [bound] * 2))
+    if isinstance(clip_norm := (run.config.get("clipping") or {}).get("l2_norm"), int | float):
+        series.append(Series("clip norm", [rounds[0], rounds[-1]], [clip_norm] * 2))
     plot = LinePlot(
         "norms_by_round",
         f"Euclidean norm of the clients' updates before clipping (unprotected); median after round {rounds[-1]:,}: "

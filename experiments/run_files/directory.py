@@ -105,7 +105,7 @@ class RunDirectory:
         """
         if (path := self.path / METRICS).is_symlink():
             raise RunDirectoryError(f"{path} is a link; metrics must be a file of the run's directory.")
-        whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+        whole = whole_lines(path)
         if not whole:
             path.unlink(missing_ok=True)
             return 0
@@ -198,6 +198,16 @@ def read_json(file: Path, kinds: dict[str, Any]) -> dict[str, Any]:
     return _checked(file.read_bytes(), kinds, file)
 
 
+def read_json_if_there(file: Path, kinds: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON object of a file as `read_json` does, an empty one where there is no such file."""
+    return read_json(file, kinds) if file.is_file() else {}
+
+
+def whole_lines(file: Path) -> bytes:
+    """Return the lines of a file without the last line break and a torn line after it; nothing where there is no file."""
+    return file.read_bytes().rpartition(b"\n")[0] if file.exists() else b""
+
+
 def rows_of(data: bytes, file: Path, metrics: Iterable[str] = ()) -> tuple[dict[str, Any], ...]:
     """Return the rows of metrics.jsonl, one for each round, in order; `metrics` are recorded besides accuracy and loss.
 
@@ -271,5 +281,4 @@ def record_attendance(folder: Path, nodes: KnownNodes, roster: Roster) -> None:
 
 def read_attendance(folder: Path) -> list[dict[str, Any]]:
     """Return {"epoch": E, "nodes": {NAME: CLIENTS}, "keys": {NAME: KEY}} for each epoch; none where there is no file."""
-    file = folder / ATTENDANCE
-    return list(read_json(file, ATTENDANCE_KINDS)["epochs"]) if file.is_file() else []
+    return list(read_json_if_there(folder / ATTENDANCE, ATTENDANCE_KINDS).get("epochs", []))

@@ -1,6 +1,5 @@
 """The runs below folders, also those that are running or were interrupted: what each is, which are meant, in which order."""
 
-import fcntl
 import math
 import operator
 import re
@@ -16,14 +15,16 @@ from experiments.run_files.directory import (
     METRICS,
     PROVENANCE,
     PROVENANCE_KINDS,
-    read_json,
+    read_json_if_there,
     rows_of,
+    whole_lines,
 )
 from experiments.run_files.reader import is_finished, read_config, read_summary
 from experiments.settings.recorded import flattened
 from experiments.settings.values import text_of
 from fedmf.errors import RunDirectoryError, SettingError
 from server.checkpoint import LOCK
+from server.files import is_locked
 
 COLUMNS = ("name", "when", "data", "model", "epsilon", "accuracy", "state")
 WHERE = "which runs: conditions such as model=cnn,epsilon<4 on columns, settings or entries of summary.json"
@@ -66,30 +67,19 @@ def _values(directory: Path) -> dict[str, Any]:
         leaves = dict(flattened(read_config(directory)))
         row |= leaves | {key.removesuffix(".name"): value for key, value in leaves.items()}
         row["data"] = f"{row['dataset']} {Path(leaves.get('dataset.path') or '').name}".strip()
-        provenance, mechanism, metrics = (directory / name for name in (PROVENANCE, MECHANISM, METRICS))
-        if provenance.is_file():
-            row["when"] = read_json(provenance, PROVENANCE_KINDS)["sessions"][0].get("started")
+        if provenance := read_json_if_there(directory / PROVENANCE, PROVENANCE_KINDS):
+            row["when"] = provenance["sessions"][0].get("started")
         if is_finished(directory):
             return row | read_summary(directory) | {"state": "finished"}
-        lines = metrics.read_bytes().rpartition(b"\n")[0] if metrics.is_file() else b""
-        for line in rows_of(lines, metrics):
+        metrics = directory / METRICS
+        for line in rows_of(whole_lines(metrics), metrics):
             row |= {key: line[key] for key in ("round", "epsilon", "accuracy") if key in line}
-        design = read_json(mechanism, MECHANISM_KINDS) if mechanism.is_file() else {}
+        design = read_json_if_there(directory / MECHANISM, MECHANISM_KINDS)
         rounds = design.get("epochs", 0) * design.get("rounds_per_epoch", 0)
-        state = "running" if _is_running(directory) else "interrupted"
+        state = "running" if is_locked(directory / CHECKPOINT / LOCK) else "interrupted"
         return row | {"state": f"{state} at round {row.get('round', 0)}/{rounds or '?'}"}
     except (RunDirectoryError, LookupError, TypeError):
         return row | {"state": "unreadable"}
-
-
-def _is_running(directory: Path) -> bool:
-    """Return whether a process has the lock of a run."""
-    try:
-        with (directory / CHECKPOINT / LOCK).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
-    return False
 
 
 def _meets(value: object, relation: str, wanted: str) -> bool:

@@ -28,6 +28,7 @@ from experiments.run_files.directory import (
     SUMMARY,
     SUMMARY_KINDS,
     read_json,
+    read_json_if_there,
     rows_of,
 )
 from experiments.settings.recorded import Recorded, flattened, from_yaml
@@ -88,10 +89,8 @@ def read_run(directory: Path, summary: dict[str, Any] | None = None) -> Run:
         rows_of(_there(lines, "released a round").read_bytes(), lines, metrics),
         read_json(_there(directory / PRIVACY), PRIVACY_KINDS),
         summary or read_summary(directory, metrics),
-        *(
-            read_json(file, kinds) if (file := directory / name).is_file() else {}
-            for name, kinds in ((MECHANISM, MECHANISM_KINDS), (PROVENANCE, PROVENANCE_KINDS))
-        ),
+        read_json_if_there(directory / MECHANISM, MECHANISM_KINDS),
+        read_json_if_there(directory / PROVENANCE, PROVENANCE_KINDS),
     )
 
 
