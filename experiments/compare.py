@@ -112,8 +112,7 @@ def _print(compared: Comparison, files: Sequence[Path]) -> None:
         for place, name in enumerate(table.header)
     }
     output.console().print(in_common(compared), markup=False)
-    title = f"Runs below {compared.directory}: mean ± standard error over seeds"
-    output.print_table(title, columns, table.rows)
+    output.print_table("Results: mean ± standard error over seeds", columns, table.rows)
     lines = [*claims(compared.groups), *warnings(compared.groups), *notes(compared), *map(str, files)]
     output.console().print("\n".join(lines), markup=False)
 

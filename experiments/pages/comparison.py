@@ -17,7 +17,7 @@ from experiments.pages.page import Table
 from experiments.pages.run_page import without_folders
 from experiments.pages.wording import Estimate, bound, estimate, holds_for, number, text_of, unit_of
 from experiments.run_files.directory import PRIVACY, REPORT, SUMMARY
-from experiments.run_files.listing import find, in_order
+from experiments.run_files.listing import as_paths, find, in_order
 from experiments.run_files.reader import REPETITION, Run, read_run, without
 from experiments.settings.reference import RUN, reference
 from experiments.settings.values import text_of as as_given
@@ -75,13 +75,14 @@ def read_comparison(
     for directory, values in find(folders, where).items():
         try:
             runs[values["name"]] = read_run(directory)
-        except RunDirectoryError as error:
+        except (OSError, RunDirectoryError) as error:
             is_unfinished = values["state"].startswith(("running", "interrupted"))
             left_out[values["name"]] = "unfinished" if is_unfinished else f"unreadable: {error}"
     if not runs:
         meant = f" with {', '.join(where)}" if where else ""
+        named = ", ".join(map(str, as_paths(folders)))
         raise RunDirectoryError(
-            f"{folders} contains no finished run{meant}; it must be a directory with at least one {SUMMARY}."
+            f"directory is {named}, which has no finished run{meant}; it must be a directory with at least one {SUMMARY}."
             + "".join(f" {name} is {why}" for name, why in left_out.items())
         )
     entries: dict[str, set[str]] = defaultdict(set)
@@ -108,8 +109,7 @@ def read_comparison(
         for group in groups
     ]
     groups = [row["group"] for row in in_order(rows, sort)]
-    first = Path(folders if isinstance(folders, str | Path) else folders[0])
-    return Comparison(first, groups, left_out, target, _shared(list(runs.values()), differing))
+    return Comparison(as_paths(folders)[0], groups, left_out, target, _shared(list(runs.values()), differing))
 
 
 def _shared(runs: Sequence[Run], differing: Sequence[str]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def find(folders: str | Path | Sequence[str], where: Sequence[str] = ()) -> dict
     Values are the columns, the settings and the entries of the summary by key; the key of a group is its choice. Raises
     `RunDirectoryError` for a folder that is none, `SettingError` for a condition that is not understood.
     """
-    places = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
+    places = as_paths(folders)
     found: dict[Path, tuple[Path, str]] = {}
     for place in places:
         if not place.is_dir():
@@ -58,6 +58,11 @@ def find(folders: str | Path | Sequence[str], where: Sequence[str] = ()) -> dict
             run: values for run, values in known.items() if _meets(values.get(parts[1]), *parts.groups()[1:])
         }
     return known
+
+
+def as_paths(folders: str | Path | Sequence[str]) -> list[Path]:
+    """Return one folder or several as paths."""
+    return [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
 
 
 def _values(directory: Path) -> dict[str, Any]:
@@ -78,7 +83,7 @@ def _values(directory: Path) -> dict[str, Any]:
         rounds = design.get("epochs", 0) * design.get("rounds_per_epoch", 0)
         state = "running" if is_locked(directory / CHECKPOINT / LOCK) else "interrupted"
         return row | {"state": f"{state} at round {row.get('round', 0)}/{rounds or '?'}"}
-    except (RunDirectoryError, LookupError, TypeError):
+    except (OSError, RunDirectoryError, LookupError, TypeError):
         return row | {"state": "unreadable"}
 
 

@@ -199,7 +199,9 @@ def test_runs_of_several_folders_are_chosen_and_sorted_and_unlike_ones_have_thei
     html = (tmp_path / "a" / "compare.html").read_text()
     assert "hidden = 12" in re.findall(r'data-label="other settings">([^<]*)', html)[0]
     assert '<a href="../b/cnn/report.html">' in html
-    with pytest.raises(RunDirectoryError, match=r"no finished run with .*model=lstm"):
+    with pytest.raises(
+        RunDirectoryError, match=r"^directory is .*/a, .*/b, which has no finished run with .*model=lstm"
+    ):
         compared("where=model=lstm")
 
 
@@ -216,13 +218,15 @@ def test_unfinished_and_unreadable_runs_are_named_and_do_not_count(tmp_path, com
     written_run.write(tmp_path / "crashed", summary=None)
     with pytest.raises(RunDirectoryError, match=r"no finished run; it must be .* crashed is unfinished"):
         read_comparison(str(tmp_path))
-    for name in ("bare", "good", "torn"):
+    for name in ("bare", "good", "lost", "torn"):
         written_run.write(tmp_path / name)
+    (tmp_path / "lost" / "privacy.json").unlink()
+    (tmp_path / "lost" / "privacy.json").symlink_to("/proc/self/mem")  # which the system cannot read
     (tmp_path / "torn" / "summary.json").write_text('{"accuracy": 0.')
     (tmp_path / "bare" / "privacy.json").unlink()
     document, html, printed = compared()
     assert document["runs"] == 1
-    assert list(document["left_out"]) == ["bare", "crashed", "torn"]
+    assert list(document["left_out"]) == ["bare", "crashed", "lost", "torn"]
     assert "summary.json is not JSON" in document["left_out"]["torn"]
     for said in (html, printed):
         assert "left out, crashed: unfinished" in said

@@ -38,6 +38,9 @@ def listed(tmp_path, monkeypatch, capsys):
         printed = capsys.readouterr().out
         return json.loads(printed) if form == "json" else printed
 
+    (tmp_path / "runs" / "lost").mkdir()
+    (tmp_path / "runs" / "lost" / "config.yaml").symlink_to("/proc/self/mem")  # which the system cannot read
+
     with locked(tmp_path / "runs" / "live" / "checkpoint" / "lock"):
         yield outputs
 
@@ -49,6 +52,7 @@ def test_runs_are_listed_with_what_they_are_and_how_far_they_are(listed):
         "cut": "interrupted at round 6/10",
         "live": "running at round 6/10",
         "bad": "unreadable",
+        "lost": "unreadable",
     }
     assert listed("where=state=finished") == [
         {"name": "good", "when": "2026-01-31T12:00:00Z", "data": "by_user_csv visits0.csv", "model": "mlp",
