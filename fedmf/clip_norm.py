@@ -48,8 +48,8 @@ class AdaptiveClipping:
     """How the clip norm moves: to the `quantile` of the clients' norms, with `rate`, by counts with noise `noise`, z_s.
 
     `noise` None is for `make_plan` to choose, such that it costs 1 % more noise on the sums; it stays None in a plan without
-    noise, whose counts have none either. Raises `SettingError` for a
-    quantile outside (0, 1), and for other values that are not above 0.
+    noise, whose counts have none either. Raises `SettingError` for a quantile outside (0, 1), and for other values that are
+    not above 0.
     """
 
     quantile: float

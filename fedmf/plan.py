@@ -15,82 +15,22 @@ from fedmf.accounting import (
     finite_precision,
     privacy_spent,
 )
-from fedmf.accounting.calibration import DIGITS, solve_noise_multiplier
+from fedmf.accounting.calibration import DIGITS, LARGEST as MOST_MULTIPLIER, solve_noise_multiplier
 from fedmf.accounting.caveats import LARGEST
 from fedmf.accounting.floating_point import MOST, check_price
-from fedmf.checks import (
-    check_non_negative,
-    check_open_unit,
-    check_positive,
-    counted,
-    rounded_up,
-)
+from fedmf.accounting.target import PrivacyTarget
+from fedmf.checks import counted, rounded_up
 from fedmf.clip_norm import MORE_NOISE, MOST_NOISE, AdaptiveClipping
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.run_factorization import RunFactorization, as_run, restarted
 from fedmf.participation import Participation
 from fedmf.randomness import PublicSeed
-from fedmf.setting import ACCOUNTANTS, ADJACENCIES, GEOMETRIES, REQUIRED, check_fields, setting
 from fedmf.updates.client_plan import ClientPlan, Compression, make_bounds, make_client_plan
 from fedmf.updates.rotation import Rotation
 from fedmf.updates.wire import Bounds, value_bytes
 
-SMALLEST_NOISE = 1e-100  # so that no step of the lattice underflows
-
 __all__ = ["Compression", "Participation", "Plan", "PrivacyTarget", "make_bounds", "make_plan"]
-
-
-@dataclass(frozen=True)
-class PrivacyTarget:
-    """What is asked of the accountant: delta, and either a noise multiplier (0: not private) or an epsilon.
-
-    `geometry` names the bounds of a client's vector that count: see `EpochEvent`. Raises `SettingError` unless exactly one
-    of the two is given, and for values out of range.
-    """
-
-    delta: float = setting(REQUIRED, "of the statement, in (0, 1); at most 1/(10 N)", check=check_open_unit)
-    noise_multiplier: float | None = setting(
-        None,
-        "sigma over the sensitivity; 0: not private; exactly one of it and epsilon",
-        check=check_non_negative,
-    )
-    epsilon: float | None = setting(
-        None,
-        "the epsilon to reach, to which the noise is calibrated; exactly one of it and noise_multiplier",
-        check=check_positive,
-    )
-    adjacency: str = setting(
-        "zero_out",
-        "what neighbouring data sets differ by: a client's update zeroed out, or its data replaced",
-        ADJACENCIES,
-    )
-    accountant: str = setting(
-        "rdp",
-        "Renyi divergence, or this project's own tighter bound (docs/theory.md)",
-        ACCOUNTANTS,
-    )
-    max_epsilon: float | None = setting(
-        None, "stop before the epoch that would exceed it; null: never", check=check_positive
-    )
-    geometry: str = setting(
-        "l2",
-        "the bounds of a client's vector that epsilon is counted from: both, or all coordinates at "
-        "the L-infinity one (L_inf-CSGM, a baseline)",
-        GEOMETRIES,
-    )
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if (self.epsilon is None) == (self.noise_multiplier is None):
-            raise SettingError(
-                f"epsilon is {self.epsilon} and noise_multiplier is {self.noise_multiplier}; "
-                "give exactly one of them and set the other to None."
-            )
-        if 0 < (self.noise_multiplier or 0.0) < SMALLEST_NOISE:
-            raise SettingError(
-                f"noise_multiplier is {self.noise_multiplier:g}; it must be 0 or at least {SMALLEST_NOISE:g}."
-            )
 
 
 @dataclass(frozen=True)
@@ -178,20 +118,24 @@ class Plan:
 
         None too where it would add more than 2 `MOST`: `make_plan` refuses that but for runs that claim no privacy.
         """
-        return None if self._price is None or self._price.a > MOST else self._price
+        return _stated(self._price)
 
     @cached_property
     def _price(self) -> FloatingPoint | None:
-        if self.noise_multiplier == 0:
+        return self._price_of(self.epoch_event)
+
+    def _price_of(self, event: EpochEvent) -> FloatingPoint | None:
+        """Return what finite precision adds to epochs with the noise of `event`; None without noise."""
+        if event.noise_multiplier == 0:
             return None
         return finite_precision(
             [epoch.precision for epoch in self.factorization.epochs],
             dimension=self.dimension,
             rounds=self.participation.rounds_per_epoch,
             cohort_size=self.participation.cohort_size,
-            noise_multiplier=self.noise_multiplier,
+            noise_multiplier=event.noise_multiplier,
             delta=self.privacy.delta,
-            count_noise=self.count_noise or None,
+            count_noise=event.count_noise or None,
         )
 
     @property
@@ -241,11 +185,23 @@ class Plan:
         return privacy_spent(self.epoch_event, number, **self._terms)
 
     def spent_on(self, ledger: Ledger) -> PrivacySpent:
-        """Return what the epochs in `ledger` cost, whatever this plan would have recorded."""
+        """Return what the epochs in `ledger` cost, whatever this plan would have recorded.
+
+        Finite precision costs what it would cost if all of them had the least noise of any, on their sums and on their counts.
+        """
         others = [entry for entry in ledger.entries if not entry.agrees_with(self.epoch_event)]
-        least = min((entry.noise_multiplier for entry in others), default=self.noise_multiplier)
-        plan = self if least >= self.noise_multiplier else self.with_noise_multiplier(least)
-        return ledger.spent(**plan._terms)
+        if not others:
+            return ledger.spent(**self._terms)
+        events = [self.epoch_event, *others]
+        least = replace(
+            self.epoch_event,
+            noise_multiplier=min(event.noise_multiplier for event in events),
+            count_noise=min(
+                (event.count_noise for event in events if event.count_noise is not None), default=None
+            ),
+        )
+        price = _stated(self._price_of(least))
+        return ledger.spent(**self._terms | {"precision": 0.0 if price is None else price.a})
 
     @property
     def _terms(self) -> dict[str, Any]:
@@ -338,7 +294,15 @@ class Plan:
         return plan
 
     def calibrated(self, epsilon: float, *, precision: float) -> Self:
-        """Return the plan with the least noise that all planned epochs cost at most `epsilon` with."""
+        """Return the plan with the least noise that all planned epochs cost at most `epsilon` with.
+
+        Raises `SettingError` where none is enough.
+        """
+        if self.count_noise and self.with_noise_multiplier(MOST_MULTIPLIER).spent().epsilon > epsilon:
+            raise SettingError(
+                f"adapt_noise is {self.count_noise:g}, with which the counts alone cost more than epsilon={epsilon:g}. "
+                "Take a larger one, or set adapt_noise to None."
+            )
         noise_multiplier = calibrate_noise_multiplier(
             epsilon=epsilon,
             keep_probability=self.compression.keep_probability,
@@ -397,6 +361,11 @@ class Plan:
     def with_noise_multiplier(self, noise_multiplier: float) -> Self:
         """Return the plan with another noise multiplier."""
         return replace(self, noise_multiplier=noise_multiplier)
+
+
+def _stated(price: FloatingPoint | None) -> FloatingPoint | None:
+    """Return what a statement may add for finite precision: None for more than 2 `MOST`."""
+    return None if price is None or price.a > MOST else price
 
 
 def make_plan(

@@ -256,9 +256,8 @@ class Pulls:
             if len(awaited) < before:
                 pause, heard = _SHORTEST_PAUSE, now
                 continue
-            if getattr(
-                self._grid, "is_exhausted", False
-            ):  # a grid in one process knows when no more can come
+            # A grid in one process knows when no more can come.
+            if getattr(self._grid, "is_exhausted", False):
                 return
             if now - heard >= patience and not self._is_here:
                 _nudge(self._grid, awaited.values())

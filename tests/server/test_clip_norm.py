@@ -76,6 +76,10 @@ def test_plan_ledger_calibration_and_statement_contain_the_counts():
         ),
         ({"clipping": AdaptiveClipping(0.5), "noise_multiplier": 1e9}, "and an epoch asks 12 clients"),
         ({"clipping": PLAN.clipping, "l2_norm": None, "noise_multiplier": 0}, "l2_norm is None"),
+        (
+            {"clipping": PLAN.clipping, **LARGE, "epsilon": 1},
+            "adapt_noise is 1, with which the counts alone cost more than epsilon=1",
+        ),
     ],
 )
 def test_a_count_that_says_nothing_and_a_norm_that_is_not_there_are_refused(changes, match):

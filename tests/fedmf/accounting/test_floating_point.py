@@ -9,6 +9,7 @@ from mpmath import mp, mpf
 
 from fedmf.accounting import EpochEvent, Ledger, finite_precision, privacy_spent
 from fedmf.accounting.floating_point import BETA
+from fedmf.clip_norm import AdaptiveClipping
 from fedmf.errors import SettingError
 from fedmf.mechanisms import design, momentum
 from fedmf.mechanisms.noise import next_noise, released
@@ -152,6 +153,15 @@ def test_a_ledger_with_less_noise_is_priced_with_it():
     )
     assert own.precision > plan.precision
     assert found == own.spent_on(Ledger((plan.epoch_event, less)))
+
+
+def test_a_ledger_with_less_noise_on_a_count_is_priced_with_it():
+    """Also where the plan itself has no count."""
+    plan = small_plan(cohort_size=1000, clients=4000, delta=0.4, clipping=AdaptiveClipping(0.5, noise=1.0))
+    own = plan.with_count_noise(1e-3)
+    ledger = Ledger((plan.epoch_event, own.epoch_event))
+    assert own.precision > 10 * plan.precision
+    assert replace(plan, clipping=None).spent_on(ledger) == plan.spent_on(ledger) == own.spent_on(ledger)
 
 
 def test_a_count_is_one_draw_more_in_an_epoch():

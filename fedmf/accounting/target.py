@@ -1,0 +1,61 @@
+"""What is asked of the accountant: a noise multiplier or an epsilon, and the terms in which epsilon is stated."""
+
+from dataclasses import dataclass
+
+from fedmf.checks import check_non_negative, check_open_unit, check_positive
+from fedmf.errors import SettingError
+from fedmf.setting import ACCOUNTANTS, ADJACENCIES, GEOMETRIES, REQUIRED, check_fields, setting
+
+SMALLEST_NOISE = 1e-100  # so that no step of the lattice underflows
+
+
+@dataclass(frozen=True)
+class PrivacyTarget:
+    """What is asked of the accountant: delta, and either a noise multiplier (0: not private) or an epsilon.
+
+    `geometry` names the bounds of a client's vector that count: see `EpochEvent`. Raises `SettingError` unless exactly one
+    of the two is given, and for values out of range.
+    """
+
+    delta: float = setting(REQUIRED, "of the statement, in (0, 1); at most 1/(10 N)", check=check_open_unit)
+    noise_multiplier: float | None = setting(
+        None,
+        "sigma over the sensitivity; 0: not private; exactly one of it and epsilon",
+        check=check_non_negative,
+    )
+    epsilon: float | None = setting(
+        None,
+        "the epsilon to reach, to which the noise is calibrated; exactly one of it and noise_multiplier",
+        check=check_positive,
+    )
+    adjacency: str = setting(
+        "zero_out",
+        "what neighbouring data sets differ by: a client's update zeroed out, or its data replaced",
+        ADJACENCIES,
+    )
+    accountant: str = setting(
+        "rdp",
+        "Renyi divergence, or this project's own tighter bound (docs/theory.md)",
+        ACCOUNTANTS,
+    )
+    max_epsilon: float | None = setting(
+        None, "stop before the epoch that would exceed it; null: never", check=check_positive
+    )
+    geometry: str = setting(
+        "l2",
+        "the bounds of a client's vector that epsilon is counted from: both, or all coordinates at "
+        "the L-infinity one (L_inf-CSGM, a baseline)",
+        GEOMETRIES,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise SettingError(
+                f"epsilon is {self.epsilon} and noise_multiplier is {self.noise_multiplier}; "
+                "give exactly one of them and set the other to None."
+            )
+        if 0 < (self.noise_multiplier or 0.0) < SMALLEST_NOISE:
+            raise SettingError(
+                f"noise_multiplier is {self.noise_multiplier:g}; it must be 0 or at least {SMALLEST_NOISE:g}."
+            )
