@@ -92,14 +92,14 @@ def _of_dataset(dataset: Dataset) -> Iterator[bytes]:
 
 
 def _of_code(value: Any) -> Iterator[bytes]:
-    """Yield the source of a function, or of the functions of a class, and the plain values that they hold."""
+    """Yield the source of a function, or of the functions of a class or of an object, and the plain values that they hold."""
     if isinstance(value, partial):
         yield repr(
             [item for item in (*value.args, *value.keywords.items()) if isinstance(item, _PLAIN)]
         ).encode()
         value = value.func
     yield repr(getattr(value, "__bases__", ())).encode()
-    for name, item in vars(value).items() if inspect.isclass(value) else [("", value)]:
+    for name, item in _parts(value).items():
         function = getattr(item, "__func__", item)  # of a static or a class method
         if isinstance(item, _PLAIN) and name != "__firstlineno__":
             yield repr((name, item)).encode()
@@ -110,3 +110,14 @@ def _of_code(value: Any) -> Iterator[bytes]:
                 yield inspect.cleandoc(inspect.getsource(function)).encode()
             except (OSError, TypeError):  # typed at a prompt that keeps no source
                 yield function.__code__.co_code
+
+
+def _parts(value: Any) -> Mapping[str, Any]:
+    """Return what a class or an object consists of, by name; a function is its own only part, a method one of its object's."""
+    if inspect.ismethod(value):
+        return {**_parts(value.__self__), "": value}
+    if inspect.isroutine(value):
+        return {"": value}
+    if inspect.isclass(value) or isinstance(value, Family):  # whose own class is of this software
+        return vars(value)
+    return {**vars(type(value)), **getattr(value, "__dict__", {})}
