@@ -7,13 +7,14 @@ process. pandas, where a table is asked for, comes with the extra data.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -38,6 +39,8 @@ from experiments.settings.objects import named
 from experiments.settings.recorded import named_code, refuse_code
 from experiments.settings.values import plain
 from fedmf.errors import SettingError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,25 +153,31 @@ class Result:
 
         `result.evaluate(metrics=["f1", own_metric])` scores by other metrics than those of the run.
         """
-        given, lent = named(settings)
-        with _ONE_AT_A_TIME, lending({**self.lent, **lent}):
-            return scores(compose("evaluate", [*self._of_directory(), *overrides, *given], EvaluateSettings))
+        with self._asked("evaluate", EvaluateSettings, overrides, settings) as asked:
+            return scores(asked)
 
     def export(self, *overrides: str, **settings: object) -> Path:
         """Write the model to a file as `fedmf export` does, and return the file; settings are those of that command.
 
         `result.export(format="safetensors", to="model.safetensors")`.
         """
-        given, _ = named(settings)
-        with _ONE_AT_A_TIME, lending(self.lent):
-            return written(compose("export", [*self._of_directory(), *overrides, *given], ExportSettings))[0][
-                0
-            ]
+        with self._asked("export", ExportSettings, overrides, settings) as asked:
+            files, _ = written(asked)
+        return files[0]
 
-    def _of_directory(self) -> list[str]:
-        """Return the settings of a command that works on this directory, whose code it may import if the caller named all of it."""
+    @contextmanager
+    def _asked(
+        self, command: str, kind: type[T], overrides: Sequence[str], settings: Mapping[str, object]
+    ) -> Iterator[T]:
+        """Give the settings of a command on this directory, whose code it may import if the caller named all of it.
+
+        Objects, of the run and among `settings`, can be found inside the block.
+        """
+        given, lent = named(settings)
         is_own = set(named_code(self.run.config).values()) <= self.given
-        return named({"directory": str(self.directory), "trust_code": self.trust_code or is_own})[0]
+        own, _ = named({"directory": str(self.directory), "trust_code": self.trust_code or is_own})
+        with _ONE_AT_A_TIME, lending({**self.lent, **lent}):
+            yield compose(command, [*own, *overrides, *given], kind)
 
 
 def _frame(rows_: Iterable[Mapping[str, Any]]) -> Any:

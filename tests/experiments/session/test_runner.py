@@ -17,8 +17,10 @@ import users_own
 from client import from_arrays
 from experiments import run
 from experiments.pages.comparison import read_comparison
+from experiments.settings.objects import named
 from experiments.settings.values import as_overrides
 from fedmf.errors import FedmfError, RunDirectoryError, RunStoppedError, SettingError
+from fedmf.mechanisms import Family
 from runs import cut
 
 pytestmark = pytest.mark.long
@@ -139,7 +141,7 @@ def with_objects(tmp_path_factory):
     return run(*WITH_OBJECTS, **given(), run={"directory": str(tmp_path_factory.mktemp("objects") / "whole")})
 
 
-def test_a_result_shows_itself_and_does_what_the_commands_do(with_objects):
+def test_a_result_shows_itself_and_does_what_the_commands_do(with_objects, tmp_path):
     summary = with_objects.summary
     assert with_objects.scores["lambda"] == summary["lambda"] == 0.5
     assert repr(with_objects).startswith(
@@ -154,6 +156,10 @@ def test_a_result_shows_itself_and_does_what_the_commands_do(with_objects):
     assert with_objects.evaluate(metrics=["f1"])["f1"] == pytest.approx(summary["f1"])
     weights = torch.load(with_objects.export(), weights_only=True)
     assert set(weights) == set(dict(with_objects.model().named_parameters()))
+    onnx = run.load(with_objects.directory).export(
+        format="onnx", to=f"{tmp_path}/m.onnx", model=given()["model"]
+    )
+    assert onnx.stat().st_size > 0
     folder = with_objects.directory.parent
     assert [found.accuracy for found in run.load_all(folder)] == [with_objects.accuracy]
     assert run.compare(folder).to_dict("records") == [group.row for group in read_comparison(folder).groups]
@@ -232,6 +238,37 @@ def test_other_objects_than_a_run_was_given_are_noticed(tmp_path):
         SettingError, match=r"dataset\.name of .* is 'python-[0-9a-f]{12}:Dataset', an object of the Python"
     ):
         run.resume(cut.directory)
+
+
+class Constant:
+    """A metric that is an object of this program, in no module under its name."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __call__(self, outputs, targets):
+        return self.value
+
+
+def test_the_path_of_an_object_or_a_mechanism_changes_with_what_it_does():
+    def path(**given):
+        (found,) = named(given)[1]
+        return found
+
+    def fit(workload):
+        return 1
+
+    def other_fit(workload):
+        return 2
+
+    for key, objects in (
+        ("metrics", [[Constant(0.5)], [Constant(0.25)]]),
+        ("metrics", [[Constant(value).__call__] for value in (0.5, 0.25)]),
+        ("mechanism", [Family("mine", fit), Family("mine", other_fit)]),
+        ("mechanism", [Family("mine", fit), Family("other", fit)]),
+    ):
+        first, second = objects
+        assert path(**{key: first}) == path(**{key: first}) != path(**{key: second})
 
 
 def test_what_cannot_be_given_is_said_in_one_sentence(tmp_path, monkeypatch):
