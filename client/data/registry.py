@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from client.data.dataset import Dataset, Public
 from client.data.inspection import inspected, log_zeros
 from client.data.limits import check_counted, hold_out, limited
 from client.data.own import LICENCE, TEXT_SETTINGS, OwnSettings
+from client.data.partitioned import load_partitioned
 from client.data.reading import reading
 from client.data.text import load_lines
 from client.imports import check_takes, import_maker, need, own_code
-from client.settings import PARTITIONERS
 from fedmf.checks import check_choice
 from fedmf.errors import DataError, SettingError
 
@@ -36,7 +37,7 @@ class Entry:
 
 
 def _own_table(name: str, *settings: str) -> Callable[..., Dataset]:
-    """Return the loader `name` of your own texts or tables, which takes a path and these fields of `OwnSettings`."""
+    """Return the loader `name` of your own arrays, texts or tables, which takes a path and these fields of `OwnSettings`."""
 
     def load_own(path: str, *, public: Public | None = None, **given: Any) -> Dataset:
         if name == "by_user_text":
@@ -68,35 +69,12 @@ def _source_of(path: Path) -> str:
     return next((_FILES[end] for end in path.suffixes if end in _FILES), "by_user_csv")
 
 
-def load_partitioned(
-    path: str,
-    *,
-    clients: int = 100,
-    partitioner: str = "iid",
-    partitioner_settings: Mapping[str, Any] | None = None,
-    alpha: float = 0.5,
-    shards: int = 2,
-    partition_seed: int = 0,
-    **given: Any,
-) -> Dataset:
-    """Return the examples at `path`, in any form of your own data, dealt out to made-up clients: `client.data.arrays.deal_out`.
-
-    `given` are settings of that form, which need name no users. The test set is a share of all examples where there is no split.
-    """
-    check_choice("partitioner", partitioner, (*PARTITIONERS, *PARTITIONERS.values()))
-    source, has_users = _source_of(Path(path)), arrays.is_of_users(partitioner)
+def _read_any(path: str, has_users: bool, given: Mapping[str, Any]) -> Dataset:
+    """Return the examples at `path`, in any form of your own data; `given` are settings of that form."""
+    source = _source_of(Path(path))
     given = {key: value for key, value in given.items() if value != getattr(OwnSettings, key)}
     check_takes(DATASETS[source].load, given, who=f"{path}, read as dataset {source},")
-    return arrays.deal_out(
-        DATASETS[source].load(path, **given, has_users=has_users),
-        Path(path),
-        clients=clients,
-        partitioner=partitioner,
-        partitioner_settings=partitioner_settings,
-        alpha=alpha,
-        shards=shards,
-        partition_seed=partition_seed,
-    )
+    return DATASETS[source].load(path, **given, has_users=has_users)
 
 
 LIMITS = ("max_examples_per_user", "examples_per_client", "max_test_examples")
@@ -155,7 +133,13 @@ DATASETS: dict[str, Entry] = {
         "A Hugging Face data set on disk, as datasets' save_to_disk wrote it, with columns by name; memory-mapped.",
     ),
     "partitioned": Entry(
-        _taking(load_partitioned, *(name for name in _TYPED if name != "test"), *_CSV, "table", "file"),
+        _taking(
+            partial(load_partitioned, _read_any),
+            *(name for name in _TYPED if name != "test"),
+            *_CSV,
+            "table",
+            "file",
+        ),
         "Your own files without users, in any form above, dealt out to made-up clients by a partitioner of flwr-datasets.",
         test_users="no users: clients are made up; with partitioner=grouped counted when loaded",
     ),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from client.data import Dataset, load
-from client.data.arrays import deal
+from client.data.partitioned import deal
 from client.settings import PARTITIONERS
 from fedmf.errors import FedmfError, SettingError
 
