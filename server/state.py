@@ -141,6 +141,13 @@ class ServerState:
         return divmod(self.round, plan.participation.rounds_per_epoch)
 
 
+class Count(NamedTuple):
+    """The count of an epoch after one of its rounds: `sealed` under that round's pad, and `noisy` in the last round, else None."""
+
+    sealed: int
+    noisy: float | None = None
+
+
 @dataclass(frozen=True)
 class Release:
     """One released round: the `noisy_sum` (d,) float32 of the clients `answered`, who are thereby spent in `epoch` (0-based).
@@ -152,14 +159,7 @@ class Release:
     noisy_sum: Vector = field(repr=False)
     answered: tuple[str, ...]
     epoch: int = 0
-    count: "Count | None" = None
-
-
-class Count(NamedTuple):
-    """The count of an epoch after one of its rounds: `sealed` under that round's pad, and `noisy` in the last round, else None."""
-
-    sealed: int
-    noisy: float | None = None
+    count: Count | None = None
 
 
 def first_state(plan: Plan, model: Vector, key: SecretKey) -> ServerState:
@@ -197,10 +197,10 @@ def make_release(
     """Return the next round's release, and the secrets after it.
 
     `rotated_sum` (D,) float64 is the sum of the masked, bounded updates of the clients `answered`, `short` the sum of their
-    bits, of which the epoch's count is released with its last round. The noise
-    is added to the SUM, on all d model coordinates, whichever clients answered (docs/privacy.md). The noise stream of the state must be
-    at this round, see `secrets_at`. With `donate` the next stream takes the buffers of the state's, which is
-    then spent: continuing from it, or from a copy, raises `SettingError`; and `rotated_sum` is overwritten.
+    bits, of which the epoch's count is released with its last round. The noise is added to the SUM, on all d model
+    coordinates, whichever clients answered (docs/privacy.md). The noise stream of the state must be at this round, see
+    `secrets_at`. With `donate` the next stream takes the buffers of the state's, which is then spent: continuing from it, or
+    from a copy, raises `SettingError`; and `rotated_sum` is overwritten.
 
     Raises `ReleaseOrderError` if the run is over (its last key is gone).
     """
