@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, TypeVar
 
-from fedmf.errors import FedmfError, SettingError
+from fedmf.errors import FedmfError, SettingError, message_line, typed_line
 
 T = TypeVar("T")
 
 LENT = "python-"  # how the path of an object begins that is in no module
 lent: dict[str, Any] = {}  # such objects, by their paths, while the Python program that made them lends them
-_LONGEST = 300  # characters of a message: torch's can hold whole tensors
 # Packages whose frames are not where a user's mistake is.
 _NOT_THEIRS = {"fedmf", "client", "server", "experiments", "torch", "numpy", "flwr"} | sys.stdlib_module_names
 _LIBRARIES = tuple(sysconfig.get_paths()[kind] for kind in ("purelib", "platlib"))
@@ -47,21 +46,12 @@ def reason(error: BaseException) -> str:
 
 
 def one_line(error: BaseException, text: str | None = None) -> str:
-    """Return type and message of `error` as one line of printable text without a full stop; of an error of ours the message.
-
-    `text` may stand for its message. What is longer than 300 characters is cut.
+    """Return type and message of `error` as one line, see `typed_line`; of an error of ours the message.
 
     >>> one_line(ValueError("a\\nb.")), one_line(KeyError()), one_line(SettingError("It is 3."))
     ('ValueError: a b', 'KeyError', 'It is 3.')
     """
-    try:
-        text = str(error) if text is None else text
-    except (Exception, SystemExit):  # of a class of the user
-        text = ""
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
-    is_ours = isinstance(error, FedmfError)
-    return line if is_ours else f"{type(error).__name__}: {line.removesuffix('.')}".removesuffix(": ")
+    return message_line(error, text) if isinstance(error, FedmfError) else typed_line(error, text)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 Every message is a sentence: what was wrong, the value, and what would be right. A command line prints it and exits with code 2.
 """
 
+LONGEST = 300  # characters of a message of code that is not ours: torch's can contain whole tensors
+
 
 class FedmfError(Exception):
     """Base of all errors that fedmf raises on purpose."""
@@ -46,3 +48,22 @@ class DeviceLostError(FedmfError):
 
 class RunStoppedError(FedmfError):
     """A run cannot continue now, through no mistake of its user; it can be resumed."""
+
+
+def message_line(error: BaseException, text: str | None = None) -> str:
+    """Return the message of `error`, or `text` in its place, as one line of printable text, cut after 300 characters."""
+    try:
+        text = str(error) if text is None else text
+    except (Exception, SystemExit):  # of a class of the user
+        text = ""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
+def typed_line(error: BaseException, text: str | None = None) -> str:
+    """Return type and `message_line` of `error`, without a full stop.
+
+    >>> typed_line(ValueError("a\\nb.")), typed_line(KeyError())
+    ('ValueError: a b', 'KeyError')
+    """
+    return f"{type(error).__name__}: {message_line(error, text).removesuffix('.')}".removesuffix(": ")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedmf.checks import check_below_one, check_choice
-from fedmf.errors import RunStoppedError, SettingError
+from fedmf.errors import RunStoppedError, SettingError, typed_line
 from fedmf.setting import SCHEDULES
 from fedmf.updates.vectors import Vector
 from server.optimizer import Optimizer, Slots, form, is_finite
@@ -82,9 +82,7 @@ class Checked(Optimizer):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 yield
         except (Exception, SystemExit) as error:
-            raise RunStoppedError(
-                f"{function} of {self.name} raised {type(error).__name__}: {str(error).removesuffix('.')}."
-            ) from error
+            raise RunStoppedError(f"{function} of {self.name} raised {typed_line(error)}.") from error
 
 
 def rehearse(optimizer: Checked, model: Vector) -> str:

@@ -87,6 +87,10 @@ BROKEN = {
     "state of texts": (starting({"last": "a"}), "holds 'last', <U1"),
     "name of a path": (starting({"../a": 1.0}), "holds '../a', .*under words"),
     "ragged state": (starting({"last": [[1.0], [2.0, 3.0]]}), "init of mine:wrong raised ValueError"),
+    "raises without a word": (
+        {"init": lambda parameters: sys.exit()},
+        r"init of mine:wrong raised SystemExit\.",
+    ),
     "an exit": ({"init": lambda parameters: sys.exit(0)}, "init of mine:wrong raised SystemExit: 0"),
     "scale too large": (scaled(*[1] * 8, 3e38), r"scale of mine:wrong .* to 3e\+38; .* in \[1e-06, 1e\+06\]"),
     "scale too small": (scaled(*[1] * 8, 1e-7), r"scale of mine:wrong is float32 \[9\] from 1e-07 to 1;"),

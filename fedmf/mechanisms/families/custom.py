@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedmf.errors import SettingError
+from fedmf.errors import SettingError, typed_line
 from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.families import Family
 from fedmf.mechanisms.streams.dense import DenseStream
@@ -59,8 +59,7 @@ def _fit(name: str, matrix: Matrix, workload: Workload, *, is_noising: bool) -> 
         given = np.asarray(matrix(workload) if callable(matrix) else matrix)
     except (Exception, SystemExit) as error:  # of the user's function, or of rows of different lengths
         maker = f" by {getattr(matrix, '__qualname__', matrix)}" if callable(matrix) else ""
-        said = f"{type(error).__name__}: {error}".removesuffix(".").removesuffix(": ")
-        raise SettingError(f"the matrix of {name} cannot be made{maker}: {said}.") from error
+        raise SettingError(f"the matrix of {name} cannot be made{maker}: {typed_line(error)}.") from error
     shape = (workload.rounds, workload.rounds)
     is_real = given.shape == shape and given.dtype.kind in "iuf" and bool(np.isfinite(given).all())
     if not is_real or np.triu(given, 1).any() or not np.diag(given).all():
