@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.sabotages import ESCAPES
+from audit.noise_faults import ESCAPES
 from fedmf.counting import continual_counter
 from fedmf.mechanisms.noise import NoiseRow, released
 from fedmf.normals import STEP
