@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,15 +18,10 @@ from torch import nn
 from client.data import Dataset
 from client.data.clients import by_user, stored_examples
 from experiments.cli.command import guard
+from experiments.deployment.loopback import free_port
 from runs import ROOT, SEARCH, composed, simulate
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": SEARCH, "RAY_USAGE_STATS_ENABLED": "0"}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager

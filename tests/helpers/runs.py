@@ -146,7 +146,7 @@ def contents(directory):
 
 def assert_equal(directory, other):
     """Assert that two runs are the same in all but what a clock decides."""
-    np.testing.assert_array_equal(model(directory), model(other))
+    np.testing.assert_array_equal(model(directory), model(other), strict=True)
     assert metrics(directory) == metrics(other)
     assert summary(directory) | {"wall_seconds": 0} == summary(other) | {"wall_seconds": 0}
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from experiments.cli.command import guard
+from experiments.deployment.loopback import free_port
 from experiments.engines import engine
 from experiments.engines.engine import check_same, said_of, sample_of, source_digest
 from experiments.engines.ray import import_ray
@@ -18,7 +19,7 @@ from experiments.settings.experiment import build
 from experiments.settings.groups import RaySettings
 from fedmf import compiling
 from fedmf.errors import SettingError
-from ray_clusters import cluster, free_port, in_a_process, write_data
+from ray_clusters import cluster, in_a_process, write_data
 from runs import composed, metrics, model, simulate
 
 pytest.importorskip("ray")
