@@ -29,11 +29,11 @@ from functools import partial
 from typing import Any, NoReturn
 
 from experiments.cli import command, output
-from experiments.pages.wording import bound, holds_for, number, text_of, words_of
+from experiments.pages.advice import COLUMNS, advised
+from experiments.pages.wording import bound, holds_for, text_of, words_of
 from experiments.settings.compose import compose
-from experiments.settings.figures import MOST_ROUNDS, PlanSettings, plan_of, plans_to_try, privacy_of
+from experiments.settings.figures import PlanSettings, plan_of, privacy_of, sizes_of
 from experiments.settings.groups import lowest_rms_error
-from experiments.settings.jobs import without_files
 from experiments.settings.log import messages
 from experiments.settings.recorded import flattened
 from experiments.settings.schema import Settings
@@ -48,7 +48,7 @@ from fedmf.accounting import (
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.mechanisms import design_run
-from fedmf.outlook import MOST_NOISE, MOST_NOISE_OF_LARGE, about_cost, about_noise, misgivings, noise_of_run
+from fedmf.outlook import MOST_NOISE, MOST_NOISE_OF_LARGE, about_cost, misgivings, noise_of_run
 from fedmf.participation import rounds_that_fit
 from fedmf.plan import Plan, PrivacyTarget
 from fedmf.updates.client_plan import default_linf_ratio
@@ -61,8 +61,6 @@ UNKNOWN = (
     "floating_point", "uplink_bytes_per_client", "mean_noise_std", "rms_error", "last_error", "independent_rms_error",
     "lowest_rms_error", "model_noise_std", "noise_over_signal",
 )  # fmt: skip
-ENOUGH_ROUNDS = 100  # of a run that is recommended, where there is one
-NEAR = 1.25  # times the least noise over signal of the table is as good, for a recommendation
 NOISE_OVER_SIGNAL = (
     "Noise over signal: the standard deviation of the noise in the last model along any one direction, over the length that all "
     f"clipped updates would have if they agreed. Small runs above {MOST_NOISE} ended near chance, of large models above "
@@ -73,12 +71,13 @@ NOISE_OVER_SIGNAL = (
 def from_figures(settings: PlanSettings) -> dict[str, Any]:
     """Return the plan that `settings` describe. No data set is read.
 
-    Where clients, dimension and epsilon are known and the cohort is not, it is that of the setting that `table_of` recommends,
+    Where clients, dimension and epsilon are known and the cohort is not, it is that of the setting that is recommended,
     with the table. Where dimension, cohort and rounds are not known it has the cost alone, without the error in the model.
     """
     clients, cohort_size, rounds = settings.clients, settings.cohort_size, settings.rounds_per_epoch
     if clients and settings.dimension and settings.epsilon and cohort_size is rounds is None:
-        return table_of(settings, clients)
+        chosen, advice = advised(settings, clients)
+        return of_plan(chosen, UNIT, misgivings(chosen), orders=settings.orders or ()) | advice
     epochs = settings.epochs or 1
     keep = 1.0 if settings.keep_probability is None else settings.keep_probability
     problems = []
@@ -95,70 +94,6 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
             f"{settings.mechanism.name} in a plan"
         )
     return of_cost(settings, rounds, epochs, keep, problems)
-
-
-def table_of(settings: PlanSettings, clients: int) -> dict[str, Any]:
-    """Return the plan of the setting that is recommended, with the `table` of all that were tried and the `reason`."""
-    if not (plans := [*plans_to_try(settings, clients)]):
-        raise SettingError(
-            f"cohort_size is null, and the runs of a table would have more than {MOST_ROUNDS} rounds; give cohort_size."
-        )
-    chosen, why = recommended(plans)
-    rows = [_row(plan) | {"recommended": plan is chosen} for plan in plans]
-    document = of_plan(chosen, UNIT, misgivings(chosen), orders=settings.orders or ())
-    return document | {"table": rows, "reason": why}
-
-
-def recommended(plans: Sequence[Plan]) -> tuple[Plan, str]:
-    """Return the plan of `plans` that costs a client the fewest bytes, of those with little noise and enough rounds, and why.
-
-    Little is at most `NEAR` times the least noise over signal of all; enough are `ENOUGH_ROUNDS` rounds, if any has them.
-    """
-    least = min(map(noise_of_run, plans))
-    quiet = [plan for plan in plans if noise_of_run(plan) <= NEAR * least]
-    long = [plan for plan in quiet if plan.participation.rounds >= ENOUGH_ROUNDS]
-    chosen = min(long or quiet, key=lambda plan: (_bytes_in_all(plan), noise_of_run(plan)))
-    rounds = f"with at least {ENOUGH_ROUNDS} rounds" if long else f"(none has {ENOUGH_ROUNDS} rounds)"
-    why = (
-        f"of the settings {rounds} whose noise over signal is at most {NEAR} times the least of the table, {number(least)}, a client "
-        f"sends the fewest bytes in all, {text_of('bytes', _bytes_in_all(chosen))}"
-    )
-    if about_noise(chosen) is not None:
-        why += "; but with so much noise runs ended near chance"
-    return chosen, why
-
-
-def _row(plan: Plan) -> dict[str, Any]:
-    """Return a plan as a row of the table; the bytes are of values, without envelopes."""
-    return {
-        **_sizes(plan),
-        "epochs": plan.participation.epochs,
-        "noise_multiplier": plan.noise_multiplier,
-        "noise_over_signal": noise_of_run(plan),
-        "uplink_bytes_per_client": plan.value_bytes,
-        "uplink_bytes_per_client_in_all": _bytes_in_all(plan),
-        "uplink_bytes_of_all_clients": _bytes_in_all(plan)
-        * plan.participation.cohort_size
-        * plan.participation.rounds_per_epoch,
-    }
-
-
-def _bytes_in_all(plan: Plan) -> float:
-    """Return the bytes of values that a client sends in the run, once an epoch."""
-    return plan.value_bytes * plan.participation.epochs
-
-
-def _sizes(plan: Plan) -> dict[str, Any]:
-    """Return N, n, T, all rounds, d and gamma."""
-    who = plan.participation
-    return {
-        "clients": who.clients,
-        "cohort_size": who.cohort_size,
-        "rounds_per_epoch": who.rounds_per_epoch,
-        "rounds": who.rounds,
-        "parameters": plan.dimension,
-        "keep_probability": plan.compression.keep_probability,
-    }
 
 
 def of_cost(
@@ -246,7 +181,7 @@ def of_plan(
     """
     event, run, epochs = plan.epoch_event, plan.factorization, plan.affordable_epochs
     return {
-        **_sizes(plan),
+        **sizes_of(plan),
         "rounds": epochs * run.rounds,
         **_cost(plan.privacy, event, epochs, unit, uncovered, orders, plan.precision),
         "warnings": list(warnings),
@@ -375,7 +310,9 @@ def _sorted_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _settings_of(arguments: Sequence[str]) -> Settings:
     """Return the settings of a run that arguments describe."""
-    from experiments.session.resume import run_settings  # with torch, of which figures have no need
+    # With torch, and the bars of sweeps: figures have no need of them.
+    from experiments.session.resume import run_settings
+    from experiments.settings.jobs import without_files
 
     return run_settings(without_files(arguments))
 
@@ -421,20 +358,6 @@ def print_text(document: dict[str, Any]) -> None:
     ]
     output.print_table("Plan", {}, rows)
     show(*lines, sep="\n", end="\n" if lines else "")
-
-
-COLUMNS = {
-    "": "recommended",
-    "cohort n": "cohort_size",
-    "keep gamma": "keep_probability",
-    "epochs E": "epochs",
-    "rounds": "rounds",
-    "noise over signal": "noise_over_signal",
-    "a client sends a round": "uplink_bytes_per_client",
-    "in all": "uplink_bytes_per_client_in_all",
-    "all clients send": "uplink_bytes_of_all_clients",
-}
-"""The columns of a table, with the keys of its rows."""
 
 
 def _print_table(document: dict[str, Any]) -> None:

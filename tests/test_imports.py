@@ -65,7 +65,7 @@ def loaded(tmp_path_factory):
     ("step", "kept_out"),
     [
         ("the command before it knows what is asked", HEAVY),
-        ("a plan", ("torch", "flwr", "matplotlib", "sklearn", "pandas", "pyarrow")),
+        ("a plan", ("torch", "flwr", "matplotlib", "sklearn", "pandas", "pyarrow", "rich.progress")),
         ("a worker process", (*NEVER, "scipy.optimize", "matplotlib", "numba")),
         ("a whole run", NEVER),
     ],

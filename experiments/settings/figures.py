@@ -1,9 +1,8 @@
 """The figures of a plan, and the plans of runs that have them: no data set is read and nothing is trained."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from typing import Any
 
 from experiments.settings.groups import MechanismSettings, factorize, find_family
 from experiments.settings.values import PRINTED, Output, keyed
@@ -15,9 +14,6 @@ from fedmf.randomness import PublicSeed
 from fedmf.setting import ACCOUNTANTS, ADJACENCIES, REQUIRED, ROTATIONS, setting
 
 MOST_ROUNDS = 2**12  # of a run: beyond, the optimum takes longer to find than a plan should
-# What a table tries where it is not given: rounds of an epoch, epochs, keep probabilities.
-TRIED_ROUNDS, TRIED_EPOCHS, TRIED_KEEP = (10, 30, 100), (1, 3, 10), (0.01, 0.1, 1.0)
-SMALLEST_COHORT = 10  # in a table
 
 
 @dataclass(frozen=True)
@@ -117,15 +113,14 @@ def plan_of(
     )
 
 
-def plans_to_try(settings: PlanSettings, clients: int) -> Iterator[Plan]:
-    """Yield the plans of a table: cohorts of one significant digit of which about `TRIED_ROUNDS` fit in an epoch.
-
-    And `TRIED_EPOCHS` and `TRIED_KEEP` where these are not given. Runs of too many rounds are left out.
-    """
-    sizes = (int(float(f"{clients / rounds:.0e}")) for rounds in TRIED_ROUNDS)
-    cohorts = dict.fromkeys(min(clients, max(SMALLEST_COHORT, size)) for size in sizes)
-    epochs = TRIED_EPOCHS if settings.epochs is None else (settings.epochs,)
-    keeps = TRIED_KEEP if settings.keep_probability is None else (settings.keep_probability,)
-    for times, size, keep in product(epochs, cohorts, keeps):
-        if (plan := plan_of(settings, size, clients // size, times, keep)) is not None:
-            yield plan
+def sizes_of(plan: Plan) -> dict[str, Any]:
+    """Return N, n, T, all rounds, d and gamma, by the keys of documents."""
+    who = plan.participation
+    return {
+        "clients": who.clients,
+        "cohort_size": who.cohort_size,
+        "rounds_per_epoch": who.rounds_per_epoch,
+        "rounds": who.rounds,
+        "parameters": plan.dimension,
+        "keep_probability": plan.compression.keep_probability,
+    }
