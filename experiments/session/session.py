@@ -161,9 +161,8 @@ class Session:
         settings, path = self._settings, self._directory.path
         with (
             open_watch(settings, path.name) as self._watch,
-            locked(
-                self._make_folder() / LOCK, 0.5
-            ),  # `fedmf runs` has it while it looks whether a run has it
+            # `fedmf runs` has the lock while it looks whether a run has it.
+            locked(self._make_folder() / LOCK, 0.5),
             contextlib.closing(self._checkpoint),
             open_logger(settings.logger, path) as log,
         ):
@@ -348,8 +347,8 @@ def _calculated(plan: Plan) -> dict[str, float | None]:
 def simulate(settings: Settings, path: Path, job: str = "", callbacks: Sequence[Callback] = ()) -> bool:
     """Run what `settings` describe into the directory `path`, or resume the run in it.
 
-    `job` names the job of a sweep; `callbacks` see each released row. Returns False, with nothing changed, where the run is asked for again with run.resume and has finished before.
-    Raises a `FedmfError` for what cannot run as asked; nothing is written then.
+    `job` names the job of a sweep; `callbacks` see each released row. Returns False, with nothing changed, where the run is
+    asked for again with run.resume and has finished before. Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
     if settings.run.log == "json":
         json_log.install()

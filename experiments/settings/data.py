@@ -192,12 +192,8 @@ ModelSettings.options = {
 
 PREDICTS = {"lstm": "words", "char_lstm": "characters"}
 """What the language models predict: the level that the user's own texts are split at for each."""
-WITH_TEXTS = (
-    "by_user_csv",
-    "by_user_parquet",
-    "by_user_hub",
-    "partitioned",
-)  # tables, of which one column may be texts
+# Tables, of which one column may be texts.
+WITH_TEXTS = ("by_user_csv", "by_user_parquet", "by_user_hub", "partitioned")
 
 
 def arguments(settings: Choice | Mapping[str, Any]) -> dict[str, Any]:

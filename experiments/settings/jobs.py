@@ -55,8 +55,8 @@ def run_jobs(
     """Call `job` once with the settings that the command line describes, or for each job of -m.
 
     `settings_of` composes those of a single run; Hydra composes those of a sweep, on the values that `start_of` reads for
-    as=PATH, and answers its own options. The directory is run.directory, else a new one. Raises a `FedmfError` for a mistake of a single run; a sweep continues with its other jobs
-    and fails at its end, or when its sweeper ends it.
+    as=PATH, and answers its own options. The directory is run.directory, else a new one. Raises a `FedmfError` for a mistake
+    of a single run; a sweep continues with its other jobs and fails at its end, or when its sweeper ends it.
     """
     arguments = without_files(at_home(sys.argv[1:]))
     check_no_flags(arguments, _OPTIONS)
