@@ -276,7 +276,9 @@ class Runner:
             )
         if again is not None:
             read_config(Path(again))  # an error for a directory without a run
-            settings = {**settings, "run": {"directory": str(again), **about}}
+            own = settings.get("run")
+            more = own if isinstance(own, Mapping) else {}
+            settings = {**settings, "run": {**more, "directory": str(again), **about}}
         given, lent = named(settings)
         with _ONE_AT_A_TIME, lending(lent):
             composed = run_settings([*overrides, *given], CONSENT if again is None else "trust_code=True")

@@ -60,6 +60,8 @@ def test_a_cut_run_is_resumed_and_a_finished_one_returned(result, tmp_path):
     directory = cut(tmp_path / "r", *ONE, "seed=4", after=3)
     with pytest.raises(RunDirectoryError, match="has not finished"):
         run.load(directory)
+    with pytest.raises(RunDirectoryError, match="unprotected_metrics"):
+        run.resume(directory, run={"unprotected_metrics": True})
     resumed = run.resume(directory)
     assert resumed.accuracy == run.load(directory).accuracy == result.accuracy
     before = (directory / "metrics.jsonl").read_bytes()
