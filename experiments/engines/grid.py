@@ -160,7 +160,8 @@ class FaultyWorker:
 class LocalGrid(Grid):
     """The Grid of one node whose replies come from `worker`.
 
-    `on_note` receives each client that could not train or whose reply is an error, before its reply is returned.
+    `on_note` receives each client that could not train or whose reply is an error, and in a run with unprotected metrics each
+    turn, before the reply is returned.
     """
 
     def __init__(self, worker: Worker, on_note: OnNote = lambda note: None) -> None:
@@ -212,8 +213,8 @@ class LocalGrid(Grid):
         for reply in (reply for reply in replies if reply.has_error()):
             clients = self._asked.pop(reply.metadata.reply_to_message_id, [])
             notes += [Failure(client, str(reply.error.reason)) for client in clients]
-        for note in notes:
-            self._on_note(note)
+        for each in notes:
+            self._on_note(each)
         self.is_exhausted = not replies
         return replies
 

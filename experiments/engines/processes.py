@@ -39,7 +39,7 @@ PAUSE = 1.0  # seconds between two of them: what a dead process held may not be 
 FOR_THE_COMMAND = (signal.SIGINT, signal.SIGHUP)
 
 MakeApp = Callable[[], ClientApp]
-# The reply to a message, and separately the clients that failed: a reply contains nothing of that.
+# The reply to a message, and separately what was noted of its clients: a reply contains nothing of that.
 Played = tuple[Message, list[Note]]
 
 _app: ClientApp | None = None  # of this worker process
@@ -199,7 +199,7 @@ def attempt(start: "Callable[..., Future[Any]]", *arguments: object) -> "Future[
 
 
 def _heard(future: "Future[Played]") -> Message:
-    """Return a process's reply, and note in this process which clients failed."""
+    """Return a process's reply, and note in this process what was noted there."""
     reply, notes = future.result()
     noted.extend(notes)
     return reply
