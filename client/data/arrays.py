@@ -78,7 +78,9 @@ def from_arrays(
     (10, 10, 3)
     """
     place = Path("from_arrays")
-    arrays = checked({"x": np.asarray(x), "y": np.asarray(y), "user": np.array([*user])}, place, REQUIRED)
+    owners = np.asarray(user)
+    owners = np.array([*owners]) if owners.dtype.hasobject else owners  # texts of a column of a table
+    arrays = checked({"x": np.asarray(x), "y": np.asarray(y), "user": owners}, place, REQUIRED)
     if test is None:
         return _by_user("arrays", place, arrays, OwnSettings(classes=classes))
     shown = checked(dict(zip(REQUIRED, map(np.asarray, test), strict=False)), Path("test"), REQUIRED[:2])

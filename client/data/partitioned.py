@@ -140,7 +140,11 @@ def deal(
             warnings.simplefilter("ignore")
             dealer = maker(**given)
             dealer.dataset = held
-            parts = [dealer.load_partition(number)["row"] for number in range(dealer.num_partitions)]
+            tables = [
+                dealer.load_partition(number).with_format("numpy", ["row"])
+                for number in range(dealer.num_partitions)
+            ]
+            parts = [table[:]["row"].astype(np.int64) for table in tables]
     except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, AssertionError) as error:
         shown = ", ".join(f"{key}={value}" for key, value in given.items() if key not in OURS)
         raise SettingError(
@@ -152,7 +156,7 @@ def deal(
             f"partitioner={name} deals to {len(parts)} clients, but clients is {clients}; set clients to "
             f"{len(parts)}, or change partitioner_settings."
         )
-    dealt = np.concatenate([np.array(part, dtype=np.int64) for part in parts])
+    dealt = np.concatenate(parts)
     if len(np.unique(dealt)) < len(dealt) or not len(dealt):
         raise SettingError(
             f"partitioner={name} deals {len(dealt)} rows, some of them twice or none at all; every row must go to "
@@ -160,7 +164,7 @@ def deal(
         )
     if left := len(labels) - len(dealt):
         log.warning("partitioner %s leaves %d of %d training examples to no client", name, left, len(labels))
-    return [np.sort(np.array(part, dtype=np.int64)) for part in parts if len(part)]
+    return [np.sort(part) for part in parts if len(part)]
 
 
 def _partitioner(name: str) -> tuple[Any, list[str]]:

@@ -98,7 +98,7 @@ def test_arrays_in_memory_are_the_data_of_their_file(tmp_path: Path) -> None:
         load("by_user_npz", path=save(tmp_path, **contents)),
         from_arrays(x, torch.from_numpy(y), [*user]),
     )
-    assert rows(here) == rows(there)
+    assert rows(here) == rows(there) == rows(from_arrays(x, y, user.astype(object)))
     np.testing.assert_array_equal(here.test.x, there.test.x)
     assert (here.unit, here.classes, here.uncovered) == (there.unit, there.classes, there.uncovered)
     with_test = from_arrays(x, y, user, test=(x[:7], y[:7]))
