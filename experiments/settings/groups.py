@@ -250,9 +250,8 @@ def find_family(name: str, key: str = "mechanism.name") -> Family:
     return resolve(found)
 
 
-LONGEST_CERTIFIED = (
-    2**14
-)  # rounds of a run up to which the least error is solved for, where that is not the mechanism itself
+# Rounds of a run up to which the least error is solved for, where that is not the mechanism itself.
+LONGEST_CERTIFIED = 2**14
 
 
 def factorize(

@@ -2,8 +2,8 @@
 
 An object that its module has under its name is recorded by its import path, as on the command line: worker processes find it
 there. Any other (of `__main__`, a lambda, a data set) is recorded as python-DIGEST:NAME, and `client.imports` finds it while the
-program lends it. The digest is of source text, and of a data set of what is public alone: config.yaml is shown to others. A
-resume with other training data is noticed by the key of the checkpoint.
+program lends it. The digest is of source text with numbers and texts that an object or a closure holds, and of a data set of what
+is public alone: config.yaml is shown to others. A resume with other training data is noticed by the key of the checkpoint.
 """
 
 import hashlib
