@@ -63,8 +63,8 @@ UNKNOWN = (
 )  # fmt: skip
 NOISE_OVER_SIGNAL = (
     "Noise over signal: the standard deviation of the noise in the last model along any one direction, over the length that all "
-    f"clipped updates would have if they agreed. Small runs above {MOST_NOISE} ended near chance, of large models above "
-    f"{MOST_NOISE_OF_LARGE}; all below 0.01 learnt (docs/privacy.md)."
+    f"clipped updates would have if they agreed. Runs of small models above {MOST_NOISE} ended near chance, of large "
+    f"models above {MOST_NOISE_OF_LARGE}; all below 0.01 learnt (docs/privacy.md)."
 )
 
 

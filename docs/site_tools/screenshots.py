@@ -34,8 +34,8 @@ def main() -> None:
             chosen = (f"mechanism={mechanism}", f"privacy.epsilon={epsilon}", "population.epochs=4")
             run(*chosen, f"run.directory={sweep}/{mechanism}-{epsilon}-{seed}", seed=seed)
         compare(compose("compare", [f"directory={sweep}", "output=json"], CompareSettings))
-        take(digits.directory / "report.html", ASSETS / "report.png", height=680)
-        take(sweep / "compare.html", ASSETS / "comparison.png", height=1132)
+        take(digits.directory / "report.html", ASSETS / "report.png", height=735)
+        take(sweep / "compare.html", ASSETS / "comparison.png", height=1265)
 
 
 def take(page: Path, file: Path, *, height: int) -> None:
