@@ -2,8 +2,8 @@
 
 An object that its module has under its name is recorded by its import path, as on the command line: worker processes find it
 there. Any other (of `__main__`, a lambda, a data set) is recorded as python-DIGEST:NAME, and `client.imports` finds it while the
-program lends it. The digest is of source text with numbers and texts that an object or a closure holds, and of a data set of what
-is public alone: config.yaml is shown to others. A resume with other training data is noticed by the key of the checkpoint.
+program lends it. The digest is of source text, for all but loaders with numbers and texts that an object or a closure holds, and of
+a data set of what is public alone: config.yaml is shown to others. A resume with other training data is noticed by the key of the checkpoint.
 """
 
 import hashlib
@@ -40,7 +40,9 @@ def named(settings: Mapping[str, object]) -> tuple[list[str], dict[str, Any]]:
         )
         if isinstance(group, Mapping) and _is_code(group.get("name")):
             overrides.append(f"{key}=custom")
-        overrides += as_overrides({key: group}, path_of=partial(_path_of, lent))
+        # What a loader holds may be its clients' data, of which no digest is shown; the key of the checkpoint notices others.
+        plain = () if key.partition(".")[0] == "dataset" else _PLAIN
+        overrides += as_overrides({key: group}, path_of=partial(_path_of, lent, plain))
     return overrides, lent
 
 
@@ -48,8 +50,8 @@ def _is_code(value: object) -> bool:
     return callable(value) or isinstance(value, Dataset | Family)
 
 
-def _path_of(lent: dict[str, Any], value: object) -> str:
-    """Return the path of an object; one that no import finds is put into `lent`."""
+def _path_of(lent: dict[str, Any], plain: tuple[type, ...], value: object) -> str:
+    """Return the path of an object; one that no import finds is put into `lent`. Its digest is of what it holds of types `plain`."""
     if isinstance(value, nn.Module):
         raise SettingError(
             f"model is a {type(value).__name__} that is made already; give its class, or a function of input_shape and classes "
@@ -60,7 +62,7 @@ def _path_of(lent: dict[str, Any], value: object) -> str:
     path = _import_path(value)
     if path is None:
         name = getattr(value, "__name__", type(value).__name__).strip("<>")  # "lambda" of a lambda
-        path = f"{LENT}{_digest(value)}:{name}"
+        path = f"{LENT}{_digest(value, plain)}:{name}"
         lent[path] = partial(lambda loaded: loaded, value) if isinstance(value, Dataset) else value
     return path
 
@@ -78,9 +80,9 @@ def _import_path(value: object) -> str | None:
     return f"{module}:{name}"
 
 
-def _digest(value: object) -> str:
+def _digest(value: object, plain: tuple[type, ...]) -> str:
     digest = hashlib.sha256()
-    for part in _of_dataset(value) if isinstance(value, Dataset) else _of_code(value):
+    for part in _of_dataset(value) if isinstance(value, Dataset) else _of_code(value, plain):
         digest.update(part)
     return digest.hexdigest()[:12]
 
@@ -91,21 +93,21 @@ def _of_dataset(dataset: Dataset) -> Iterator[bytes]:
     yield digest_arrays({"x": dataset.test.x[:], "y": dataset.test.y[:]}).encode()
 
 
-def _of_code(value: Any) -> Iterator[bytes]:
-    """Yield the source of a function, or of the functions of a class or of an object, and the plain values that they hold."""
+def _of_code(value: Any, plain: tuple[type, ...]) -> Iterator[bytes]:
+    """Yield the source of a function, or of the functions of a class or of an object, and what they hold of types `plain`."""
     if isinstance(value, partial):
         yield repr(
-            [item for item in (*value.args, *value.keywords.items()) if isinstance(item, _PLAIN)]
+            [item for item in (*value.args, *value.keywords.items()) if isinstance(item, plain)]
         ).encode()
         value = value.func
     yield repr(getattr(value, "__bases__", ())).encode()
     for name, item in _parts(value).items():
         function = getattr(item, "__func__", item)  # of a static or a class method
-        if isinstance(item, _PLAIN) and name != "__firstlineno__":
+        if isinstance(item, plain) and name != "__firstlineno__":
             yield repr((name, item)).encode()
         elif inspect.isfunction(function):
             closed = inspect.getclosurevars(function).nonlocals
-            yield repr({key: held for key, held in closed.items() if isinstance(held, _PLAIN)}).encode()
+            yield repr({key: held for key, held in closed.items() if isinstance(held, plain)}).encode()
             try:
                 yield inspect.cleandoc(inspect.getsource(function)).encode()
             except (OSError, TypeError):  # typed at a prompt that keeps no source
