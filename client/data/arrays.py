@@ -79,7 +79,8 @@ def from_arrays(
     """
     place = Path("from_arrays")
     owners = np.asarray(user)
-    owners = np.array([*owners]) if owners.dtype.hasobject else owners  # texts of a column of a table
+    if owners.ndim and owners.dtype.hasobject:  # texts of a column of a table
+        owners = np.array([*owners])
     arrays = checked({"x": np.asarray(x), "y": np.asarray(y), "user": owners}, place, REQUIRED)
     if test is None:
         return _by_user("arrays", place, arrays, OwnSettings(classes=classes))

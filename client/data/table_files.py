@@ -168,7 +168,8 @@ def read_csv(
         # By their places: in a file that names no columns the first line is somebody's row.
         first, second = [place for place, name in enumerate(names, start=1) if name == twice[0]][:2]
         raise DataError(
-            f"{files[0]} names its columns {first} and {second} alike; every column must have a name of its own."
+            f"{files[0]} names its columns {first} and {second} alike; every column must have a name of "
+            "its own. If the first line is a row, set header to False."
         )
     used, parts = used_columns(names, wanted), []
     types = dict.fromkeys(used, pa.string())

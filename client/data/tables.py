@@ -39,7 +39,7 @@ LEARNT_NAMES = (
     "The names of the classes were collected from all rows, those of the training users too: an uncovered release. "
     "Give a public list of them as labels."
 )
-NAME_THEM = "name the columns of the inputs in features, or set text or image to one"
+NAME_THEM = "set features to the columns of the inputs, set text to one, or set image to one"
 _MEANINGS = {"train": 0, "test": 1, "0": 0, "1": 1, "false": 0, "true": 1}
 _INDEX = "__index_level_"  # a column that pandas writes
 _ENOUGH = 5  # test rows that tell whether a column counts the rows
@@ -225,8 +225,8 @@ def _inputs(
         advice = f", no number; {NAME_THEM}"
         if any(not name.strip() for name in table.names):
             raise DataError(
-                f"{table.path} has a column without a name, as pandas writes row numbers. Write the file without them "
-                f"(index=False), or {NAME_THEM}."
+                f"{table.path} has a column without a name, as pandas writes row numbers. Write the file without its "
+                f"index, or {NAME_THEM}."
             )
         names = [name for name in table.names if not (name in roles or name.startswith(_INDEX))]
         if not names:
@@ -253,7 +253,7 @@ def check_no_row_numbers(table: Table, names: Sequence[str], x: np.ndarray, rows
     if counting.any():
         raise DataError(
             f"{table.about(names[int(counting.argmax())])} counts the rows, as pandas writes their numbers. Write the file "
-            f"without it (index=False), or {NAME_THEM}."
+            f"without its index, or {NAME_THEM}."
         )
 
 
