@@ -29,13 +29,13 @@ def show(form: Output, run: Run) -> None:
 
 
 def statement_lines(run: Run) -> tuple[str, ...]:
-    """Return a run's privacy statement in short: what holds for whom, what is not covered, the warnings, where all of it is."""
+    """Return a run's privacy statement in short: what holds for whom, what is not covered, all warnings, where all of it is."""
     privacy = run.privacy
     return (
         _claim(privacy),
         f"It does NOT cover {len(privacy['not_covered'])} things, among them test examples, hyper-parameter search and any "
         "further run on the same clients.",
-        *(f"Warning: {warning}" for warning in privacy["warnings"]),
+        *(f"Warning: {warning}" for warning in run.warnings),
         f"All of it, in words and figures: {run.directory / REPORT} and {PRIVACY}",
     )
 

@@ -83,23 +83,11 @@ def warnings(run: Run) -> Iterator[str]:
     """Yield what must be read before anything else."""
     settings = run.config.get("run") or {}
     metric = settings.get("optimized_metric")
-    found = {
-        "NOT private: this run has no finite epsilon.": run.summary.get("epsilon") is None,
-        "reproducible, NOT private: the secrets of this run derive from its public seed.": settings.get(
-            "reproducible"
-        ),
-        "Unprotected metrics were recorded: the privacy statement does not cover them.": settings.get(
-            "unprotected_metrics"
-        ),
-        CHOOSING.format(metric=metric): metric,
-        str(run.summary.get("learning")): run.summary.get("learnt") is False,
-    }
-    yield from (sentence for sentence, holds in found.items() if holds)
-    yield from (
-        f"Before the first round: {sentence}"
-        for sentence in run.mechanism.get("misgivings") or ()
-        if sentence not in run.privacy["paragraph"]  # a large delta is part of it
-    )
+    yield from run.warnings
+    if metric:
+        yield CHOOSING.format(metric=metric)
+    if run.summary.get("learnt") is False:
+        yield str(run.summary.get("learning"))
 
 
 def key_figures(run: Run) -> Iterator[tuple[str, str, Sequence[str]]]:

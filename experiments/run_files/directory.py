@@ -168,6 +168,7 @@ SUMMARY_KINDS = {
 }  # fmt: skip
 PRIVACY_KINDS = {
     "paragraph": str,
+    "warnings": (None, [str]),
     "epsilon": BOUND,
     "delta": BOUND,
     "unit_of_privacy": (None, str),

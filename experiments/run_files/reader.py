@@ -70,6 +70,16 @@ class Run:
         """What the model was built for, see `shape_of`."""
         return {**self.summary["shape"], "input_shape": tuple(self.summary["shape"]["input_shape"])}
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings from before the first round, as the run began, and those of its statement; each once."""
+        before, stated = self.mechanism.get("misgivings") or (), self.privacy.get("warnings") or ()
+        of_statement = [sentence.removeprefix("Warning: ") for sentence in stated]
+        return (
+            *(sentence for sentence in before if sentence not in self.privacy["paragraph"]),
+            *of_statement,
+        )
+
     def score(self, metric: str) -> float:
         """Return the last model's value of `metric`, nan where it was not defined or could not be computed."""
         value = self.summary.get(metric)

@@ -198,7 +198,7 @@ def private(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_the_end_of_a_run_is_a_table_for_people_and_the_statement_in_three_lines_whatever_the_width(
+def test_the_end_of_a_run_is_a_table_for_people_and_the_statement_in_short_whatever_the_width(
     private, capsys, monkeypatch
 ):
     monkeypatch.setattr("experiments.cli.output.console", lambda: Console(width=80))  # a terminal's width
@@ -207,7 +207,7 @@ def test_the_end_of_a_run_is_a_table_for_people_and_the_statement_in_three_lines
     assert f"{100 * figures['accuracy']:.1f} %" in said
     assert f"{figures['f1']:.4g}" in said
     assert "Renyi" not in said  # the long paragraph is in its file and on the page
-    assert tuple(said.rstrip().splitlines()[-3:]) == statement_lines(private)
+    assert tuple(said.rstrip().splitlines()[-5:]) == statement_lines(private)
 
 
 @pytest.mark.long
@@ -215,22 +215,24 @@ def test_the_end_of_a_run_is_a_table_for_people_and_the_statement_in_three_lines
     ("overrides", "claimed", "warned"),
     [
         (["run.reproducible=true", "privacy.delta=0.001"],
-         "NOT private as run (secrets: reproducible, NOT private). With secret keys: epsilon", 1),
+         "NOT private as run (secrets: reproducible, NOT private). With secret keys: epsilon", 3),
         (["privacy.epsilon=null", "privacy.noise_multiplier=0"],
          "This run is NOT private: it adds no noise, so that epsilon is infinite", None),
-        (["run.unprotected_metrics=true", "privacy.delta=0.1", "privacy.adjacency=replace"],  # of delta, and of the metrics
-         "under replacement adjacency", 2),
+        (["run.unprotected_metrics=true", "privacy.delta=0.1", "privacy.adjacency=replace"],  # of noise, delta, clients unasked and the metrics
+         "under replacement adjacency", 4),
         (["privacy.accountant=tight", "compression.keep_probability=0.5", "clipping.linf_norm=0.05"],
-         "by this project's own bound, which is not refereed", 0),
+         "by this project's own bound, which is not refereed", 1),
     ],
 )  # fmt: skip
 def test_what_limits_the_claim_is_said_in_its_line_and_each_warning_in_its_own(
     tmp_path, overrides, claimed, warned
 ):
-    claim, _, *warnings, _ = statement_lines(finished(tmp_path / "r", *overrides))
+    run = finished(tmp_path / "r", *overrides)
+    claim, _, *warnings, _ = statement_lines(run)
     assert claimed in claim
     assert claim.startswith("Privacy" if claimed[0] in "ub" else claimed)
-    assert all(line.startswith("Warning: ") for line in warnings)
+    assert all(line.count("Warning: ") == 1 and line.startswith("Warning: ") for line in warnings)
+    assert {f"Warning: {sentence}" for sentence in run.mechanism["misgivings"]} <= set(warnings)
     assert warned is None or len(warnings) == warned
 
 

@@ -56,19 +56,29 @@ def test_the_page_asks_nothing_of_a_network_and_no_secret_file_is_opened(tmp_pat
     assert html == page(tmp_path)
 
 
-def test_warnings_come_first_and_a_private_run_has_none(tmp_path):
-    assert "NOT private" not in page(tmp_path)
-    settings = {"reproducible": True, "unprotected_metrics": True, "optimized_metric": "recall"}
-    lines = written_run.metrics(private=False)
-    html = page(tmp_path, summary={"epsilon": None}, metrics=lines, config={"run": settings})
+def test_all_warnings_come_first_each_once_and_a_private_run_has_none(tmp_path):
+    assert 'class="warning"' not in page(tmp_path)
+    stated = {
+        "paragraph": "Words. NOT private. Delta is large.",
+        "warnings": ["NOT private.", "Warning: Delta is large."],
+    }
+    html = page(
+        tmp_path,
+        summary={"learnt": False, "learning": "NOT learnt."},
+        privacy=stated,
+        mechanism={"misgivings": ["Too much noise.", "Delta is large."]},
+        config={"run": {"optimized_metric": "recall"}},
+    )
     assert [warning[:34] for warning in re.findall(r'<p class="warning">(.*?)</p>', html)] == [
-        "NOT private: this run has no finit",
-        "reproducible, NOT private: the sec",
-        "Unprotected metrics were recorded:",
+        "Too much noise.",
+        "NOT private.",
+        "Delta is large.",
         "Choosing settings by the recall of",
+        "NOT learnt.",
     ]
     assert html.rindex('class="warning"') < html.index("<main>")
-    assert html.count("<img") == 4
+    lines = written_run.metrics(private=False)
+    assert page(tmp_path, summary={"epsilon": None}, metrics=lines).count("<img") == 4
 
 
 def test_a_foreign_directory_brings_no_code_to_the_page_and_settings_name_no_folder(tmp_path):
