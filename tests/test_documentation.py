@@ -1,10 +1,11 @@
-"""The documents: programs run as written, what they name exists, links lead somewhere, alerts are of metrics that exist."""
+"""The documents: programs run as written, names and links lead somewhere, alerts are of metrics that exist; and the website."""
 
+import ast
+import importlib.util
 import json
 import os
 import pkgutil
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -147,8 +148,12 @@ def headings(page):
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
 def test_an_alert_is_of_metrics_that_there_are_and_says_what_to_do_and_where_that_is_said_at_length(alert):
+    """What our expressions take of PromQL is Python but for selectors and `unless`; promtool may be not installed."""
     assert not unknown(alert["expr"])
     assert "fedmf" in alert["expr"]
+    ast.parse(re.sub(r"{[^{}]*}", "", alert["expr"]).replace(" unless ", " and "), mode="eval")
+    assert set(alert) - {"for"} == {"alert", "expr", "labels", "annotations"}
+    assert re.fullmatch(r"\d+[smhd]", alert.get("for", "0s"))
     notes = alert["annotations"]
     assert set(notes) == {"summary", "action", "runbook"}
     assert all(notes[key].endswith(".") and len(notes[key]) > 15 for key in ("summary", "action"))
@@ -176,8 +181,6 @@ def test_what_is_scraped_is_what_the_rules_are_about():
     assert "run.metrics_port=9400" in PAGE
     (line,) = re.findall(r'(?m)^    (\{"time".*\})$', PAGE)  # the example of a line of the log
     assert list(json.loads(line)) == ["time", "level", "logger", "message", "run"]
-    if promtool := shutil.which("promtool"):
-        subprocess.run([promtool, "check", "rules", str(RULES)], check=True, capture_output=True)
 
 
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text()
@@ -218,3 +221,56 @@ def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
 def test_the_examples_of_models_run_as_written_and_train_what_they_say(tmp_path: Path) -> None:
     runs = run_blocks(MODELS, tmp_path)
     assert {name: summary(runs / name)["parameters"] for name in TRAINED} == TRAINED
+
+
+LOADED = re.compile(
+    r"<(?:script|link|img|iframe|source)\b[^>]*?\s(?:src|href)=[\"']?((?:[a-z]+:)?//[^\s\"'>]*)"
+)
+
+
+def tool(name):
+    """Return a module of docs/site_tools, which is no package."""
+    file = ROOT / "docs" / "site_tools" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"site_tools_{name}", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_loads_nothing_from_another_host_and_has_every_public_module(
+    tmp_path,
+):
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        timeout=300,
+        check=True,
+    )
+    pages = {file.relative_to(tmp_path): file.read_text() for file in tmp_path.rglob("*.html")}
+    assert len(pages) > 80
+    assert LOADED.search('<script defer src="//cdn.example/x.js">')
+    assert not {address for text in pages.values() for address in LOADED.findall(text)}
+    for sheet in tmp_path.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import )['\"]?(?:https?:)?//", sheet.read_text()), sheet
+    api = {Path("api") / file.relative_to(ROOT).with_suffix(".html") for file in public_modules()}
+    assert api <= set(pages)
+    headings = {name for page in api for name in re.findall(r'<h\d id="([^"]*)"', pages[page])}
+    assert {"fedmf.plan.make_plan", "server.strategy.FedMF.start"} <= headings
+    assert not [name for name in headings if "._" in name]
+
+
+def public_modules():
+    files = [file for package in ("fedmf", "server", "client") for file in (ROOT / package).rglob("*.py")]
+    return [file for file in files if not file.name.startswith("_")]
+
+
+def test_formulas_of_a_docstring_survive_markdown():
+    to_markdown = tool("docstrings").to_markdown
+    assert to_markdown("Return a * b * c of x_t_ and <v, y>, `a_b_c`.") == (
+        "Return a \\* b \\* c of x\\_t\\_ and &lt;v, y>, `a_b_c`."
+    )
+    assert to_markdown("Formula:\n\n    A = B * C\n\n    x_t\n\n>>> f(2)\n4") == (
+        "Formula:\n\n```text\nA = B * C\n\nx_t\n```\n\n```pycon\n>>> f(2)\n4\n```"
+    )

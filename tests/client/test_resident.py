@@ -166,6 +166,18 @@ def test_what_a_model_remembers_of_one_client_reaches_no_other(kind, trainer):
     np.testing.assert_array_equal(flat_parameters(model), start)
 
 
+def test_what_is_observed_of_a_turn_changes_no_example_of_the_client():
+    """Where a custom model writes into what it is given, the client would train on something else in the next epoch."""
+    model, seen, data = Spoilt(), [], examples_of("1", None)
+    model.register_forward_pre_hook(lambda module, given: given[0].zero_())
+    plays = Resident(
+        lambda: Trainer(model, TrainingSettings(0.5, device="cpu")), PLAN.client_plan, seen.append
+    )
+    plays.play(Sent(flat_parameters(model)), data, np.random.default_rng(0), KEY)
+    np.testing.assert_array_equal(data.x, examples_of("1", None).x)
+    assert len(seen) == 1
+
+
 def test_each_kind_of_failure_in_one_message_is_a_zero_of_its_own_and_told(is_far):
     """No data; an error in training; one where the update is privatized; a training that diverges."""
     late = fail_late if is_far else fail

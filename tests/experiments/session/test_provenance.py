@@ -5,11 +5,13 @@ import json
 import platform
 import shutil
 import socket
-import time
 import tomllib
 from dataclasses import replace
+from datetime import datetime
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -56,13 +58,14 @@ def test_versions_machine_and_times_are_those_of_this_process_and_no_name_or_pat
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv(provenance.IMAGE, "sha256:abc")
-    before = time.time()
+    clock = count(1000)
+    monkeypatch.setattr(provenance, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     directory = run(tmp_path / "r", *SMALL)
     (session,) = sessions(directory)
     known = {"python": platform.python_version(), "torch": version("torch"), "flwr": version("flwr")}
     assert session["software"].items() >= known.items()
-    assert time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(before)) <= session["started"] <= session["until"]
-    assert summary(directory)["wall_seconds"] == session["wall_seconds"] <= time.time() - before
+    assert all(datetime.strptime(session[key], "%Y-%m-%dT%H:%M:%S%z") for key in ("started", "until"))
+    assert summary(directory)["wall_seconds"] == session["wall_seconds"] == next(clock) - 1001
     (stated,) = statement(directory)["provenance"]
     assert (stated["image"], stated["bundle"]) == ("sha256:abc", None)
     text = (directory / PROVENANCE).read_text()
