@@ -123,7 +123,8 @@ def test_a_job_returns_the_last_value_of_the_optimized_metric_also_where_it_had_
 
 
 def test_a_run_is_scored_twenty_times_by_default_evenly_spread_and_after_its_last_round():
-    rounds = [number for number in range(1, 177) if is_scored(number, 176, runs.composed().run.evaluations)]
+    evaluations = runs.composed().run.evaluations
+    rounds = [number for number in range(1, 177) if is_scored(number, 176, evaluations)]
     assert (len(rounds), rounds[-1]) == (20, 176)
     assert set(np.diff([0, *rounds])) <= {8, 9}
 
