@@ -6,10 +6,12 @@ A parameter that a model has under several names (tied weights) is one parameter
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import UninitializedParameter
 
-from fedmf.errors import SettingError
+from client.imports import need
+from fedmf.errors import SettingError, message_line
 from fedmf.npz import read_npz
 from fedmf.updates.vectors import Layout, Vector
 
@@ -78,8 +81,10 @@ def set_arrays(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         assert tuple(known[name].shape) == array.shape  # as `read_npz` was told
         values = as_tensor(name, array)
-        if values.is_complex() and not known[name].is_complex():
-            raise SettingError(f"{name} holds complex numbers; those of the model are real.")
+        if _kind(values) != _kind(known[name]):
+            raise SettingError(
+                f"{name} holds numbers of {values.dtype}; those of the model are of {known[name].dtype}."
+            )
         other, first = new.setdefault(id(known[name]), (name, values))
         if not torch.equal(first, values) and other != name:
             raise SettingError(f"{name} and {other} differ, but are one parameter of the model.")
@@ -89,16 +94,16 @@ def set_arrays(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def start_from(model: nn.Module, start: str | Path) -> None:
-    """Copy the arrays of the .npz file `start` into the model's parameters and buffers of the same names.
+    """Copy the arrays of the file `start` into the model's parameters and buffers of the same names.
 
-    The file is a public backbone, or the model of another run. What the model lacks is left out, and what trains and the
-    file lacks stays as it is. Raises `SettingError`, and leaves the model as it was, where no name is in both, where the file
-    lacks a frozen parameter (it would stay random for good), where shapes differ, and for a file that is no .npz of numbers.
-    Nothing in the file is run.
+    The file is a public backbone, or the model of another run: .npz, .safetensors, or a state dict of torch (.pt, .pth). What the
+    model lacks is left out, and what trains and the file lacks stays as it is. Raises `SettingError`, and leaves the model as it
+    was, where no name is in both, where the file lacks a frozen parameter (it would stay random for good), where shapes or
+    kinds of numbers differ, and for a file of anything but numbers by name. Nothing in the file is run.
     """
     known = _tensors_by_any_name(model)
     try:
-        arrays = read_npz(Path(start), {name: tuple(tensor.shape) for name, tensor in known.items()})
+        arrays = _read_arrays(Path(start), {name: tuple(tensor.shape) for name, tensor in known.items()})
         taken = {name: array for name, array in arrays.items() if name in known}
         if not taken:
             raise ValueError(
@@ -118,9 +123,45 @@ def start_from(model: nn.Module, start: str | Path) -> None:
         set_arrays(model, taken)
     except ValueError as error:
         raise SettingError(
-            f"start is {str(start)!r}, which cannot be used: {str(error).rstrip('.')}. It must be an .npz file of numbers "
-            "for this model."
+            f"start is {str(start)!r}, which cannot be used: {str(error).rstrip('.')}. It must be an .npz, .pt or "
+            ".safetensors file of numbers for this model."
         ) from error
+
+
+def _read_arrays(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by name, which have the `shapes` of those names; of tensors with other names none is read.
+
+    Raises `ValueError` as `read_npz` does, which reads what is neither .safetensors nor torch's. torch unpickles tensors alone.
+    """
+    load: Callable[[Path], object]
+    if file.suffix == ".safetensors":
+        load = need("safetensors.torch", "A .safetensors file", "safetensors").load_file
+    elif file.suffix in (".pt", ".pth"):
+        load = partial(torch.load, map_location="cpu", weights_only=True)
+    else:
+        return read_npz(file, shapes)
+    try:
+        held = load(file)
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from error
+    except Exception as error:  # of both libraries; torch's own words advise to run what is in the file
+        raise ValueError("it is damaged, or holds more than a state dict; nothing in it was run") from error
+    found: dict[Any, Any] = held if isinstance(held, dict) else {"": held}
+    if odd := [
+        f"{name} ({type(value).__name__})"
+        for name, value in found.items()
+        if not (isinstance(name, str) and isinstance(value, Tensor))
+    ]:
+        raise ValueError(f"it holds {_listed(odd)}; save the state dict alone, which is tensors by name")
+    arrays = dict.fromkeys(found, np.empty(0))
+    for name in shapes.keys() & found.keys():
+        if (shape := tuple(found[name].shape)) != shapes[name]:
+            raise ValueError(f"{name} has the shape {shape}; it must be {shapes[name]}")
+        try:
+            arrays[name] = _as_array(found[name])
+        except (TypeError, RuntimeError) as error:  # sparse, quantized, or without values
+            raise ValueError(f"{name} is no dense array of numbers: {message_line(error)}") from error
+    return arrays
 
 
 def choose_trained(model: nn.Module, patterns: Iterable[str]) -> None:
@@ -223,6 +264,11 @@ def as_tensor(name: str, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.array(array, array.dtype.newbyteorder("=")))
     except TypeError as error:
         raise SettingError(f"{name} is no array of numbers: {error}") from error
+
+
+def _kind(values: Tensor) -> tuple[bool, bool]:
+    """Return whether numbers are complex, and whether they are floating-point numbers."""
+    return values.is_complex(), values.is_floating_point()
 
 
 def _has_statistics(module: nn.Module) -> bool:

@@ -147,7 +147,8 @@ class ModelSettings(Choice):
     )
     start: str | None = setting(
         None,
-        "FILE.npz of weights to begin with, by name, such as another run's model.npz; counts as public; null: none",
+        "file of weights to begin with, by name: .npz such as another run's model.npz, .safetensors, or a state dict of torch "
+        "(.pt, .pth), of which nothing is run; counts as public; null: none",
     )
 
 

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from client.models import MODELS, LowRankLinear, build, with_adapters
@@ -308,7 +309,7 @@ UNFIT = {
     ),
     "complex": (
         BIAS | {"0.weight": np.ones((5, 4)), "0.bias": np.ones(5, complex)},
-        "0.bias holds complex numbers",
+        "0.bias holds numbers of torch.complex128; those of the model are of torch.float32",
     ),
     "lacks what is frozen": (
         {"0.bias": np.ones(5), "module.0.weight": np.ones((5, 4))},
@@ -335,6 +336,46 @@ def test_a_model_is_built_from_what_its_start_has_and_with_what_trains(tmp_path)
     assert layout_of(model).names == ("1.bias",)
     assert (model[1].weight == 0.5).all()
     assert torch.equal(model[1].bias, build(**given)[1].bias)  # the seed's own
+
+
+class Planted:
+    """An object whose unpickling makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+@pytest.mark.parametrize("form", ["pt", "pth", "safetensors"])
+def test_a_start_of_torch_or_safetensors_is_that_of_the_same_arrays_and_nothing_in_it_is_run(tmp_path, form):
+    save = save_file if form == "safetensors" else torch.save
+    state = {name: (tensor + 1).bfloat16() for name, tensor in two_layers().state_dict().items()}
+    path, model, other = tmp_path / f"start.{form}", two_layers(), two_layers()
+    save(state | {"else": torch.zeros(2)}, path)
+    start_from(model, path)
+    start_from(
+        other, saved(tmp_path / "start.npz", **{name: tensor.float() for name, tensor in state.items()})
+    )
+    digest = digest_tensors(model.state_dict())
+    assert digest == digest_tensors(other.state_dict())
+    unfit = {
+        r"0.weight has the shape \(4, 5\)": torch.zeros(4, 5),
+        "0.weight holds numbers of torch.int8": torch.zeros(5, 4, dtype=torch.int8),
+        "it is damaged, or holds more than a state dict; nothing in it was run": Planted(tmp_path / "made"),
+        r"it holds 0.weight \(dict\); save the state dict alone": state,
+        "0.weight is no dense array of numbers": torch.zeros(5, 4).to_sparse(),
+    }
+    for said, value in list(unfit.items())[: 2 if form == "safetensors" else None]:
+        save(state | {"0.weight": value}, path)
+        with pytest.raises(SettingError, match=f"^start is '.*{said}"):
+            start_from(model, path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(SettingError, match=r"^start is '.*it is damaged"):
+        start_from(model, path)
+    assert not (tmp_path / "made").exists()
+    assert digest == digest_tensors(model.state_dict())
 
 
 def test_a_model_with_adapters_begins_as_the_model_without_also_from_its_file(tmp_path):
