@@ -29,10 +29,9 @@ from functools import partial
 from typing import Any, NoReturn
 
 from experiments.cli import command, output
-from experiments.pages.advice import COLUMNS, advised
+from experiments.pages.advice import COLUMNS, PlanSettings, advised, plan_of, privacy_of, sizes_of
 from experiments.pages.wording import bound, holds_for, text_of, words_of
 from experiments.settings.compose import compose
-from experiments.settings.figures import PlanSettings, plan_of, privacy_of, sizes_of
 from experiments.settings.groups import lowest_rms_error
 from experiments.settings.log import messages
 from experiments.settings.recorded import flattened
@@ -180,7 +179,7 @@ def of_plan(
     `counted_over_l2` is the radius that epsilon is counted with over the clip norm.
     """
     event, run, epochs = plan.epoch_event, plan.factorization, plan.affordable_epochs
-    return {
+    document = {
         **sizes_of(plan),
         "rounds": epochs * run.rounds,
         **_cost(plan.privacy, event, epochs, unit, uncovered, orders, plan.precision),
@@ -195,20 +194,15 @@ def of_plan(
         "lowest_rms_error": lowest_rms_error(run),
         "model_noise_std": plan.mean_noise_std * run.rms_error,
         "noise_over_signal": noise_of_run(plan),
-        **_price_of_count(plan),
     }
-
-
-def _price_of_count(plan: Plan) -> dict[str, Any]:
-    """Return what an adaptive clip norm costs: noise that the sums could do without, in percent, and how far a count is off."""
-    if plan.clipping is None or plan.noise_multiplier == 0:
-        return {}
-    return {
-        "more_noise_for_clip_norm": plan.noise_multiplier / plan.noise_without_count - 1,
-        "count_noise": plan.count_noise,
-        "count_noise_share": plan.count_noise
-        / (plan.participation.cohort_size * plan.participation.rounds_per_epoch),
-    }
+    if plan.clipping is not None and plan.noise_multiplier:  # what an adaptive clip norm costs
+        asked_in_epoch = plan.participation.cohort_size * plan.participation.rounds_per_epoch
+        document |= {
+            "more_noise_for_clip_norm": plan.noise_multiplier / plan.noise_without_count - 1,
+            "count_noise": plan.count_noise,
+            "count_noise_share": plan.count_noise / asked_in_epoch,
+        }
+    return document
 
 
 def _cost(
@@ -264,37 +258,35 @@ def _cost(
 
 def plan(settings: PlanSettings | Settings) -> None:
     """Print the plan that `settings` describe to stdout, and its warnings to stderr."""
-    document = from_figures(settings) if isinstance(settings, PlanSettings) else from_run(settings)
+    document = planned(settings)
     for warning in document["warnings"]:
         messages.warning(warning)
     output.show(settings.output, document, lambda: print_text(document))
 
 
-def planned(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the plan that overrides describe: figures, or the settings of a run.
+def planned(settings: PlanSettings | Settings) -> dict[str, Any]:
+    """Return the plan from figures, or from the settings of a run."""
+    return from_figures(settings) if isinstance(settings, PlanSettings) else from_run(settings)
 
-    A figure next to a setting of a run is an error: the numbers of clients and parameters follow from the run's data
-    and model.
+
+def asked(arguments: Sequence[str]) -> PlanSettings | Settings:
+    """Return the figures that arguments describe, or the settings of a run where one of these is given, such as model=mlp.
+
+    Raises `SettingError` for both: the numbers of clients and parameters follow from a run's data and model.
     """
-    figures, of_a_run = _sorted_keys(overrides)
+    figures, of_a_run = _sorted_keys(arguments)
     if figures and of_a_run:
-        _refuse_both(figures, of_a_run)
-    if of_a_run:
-        return from_run(_settings_of(overrides))
-    return from_figures(compose("plan", overrides, PlanSettings))
+        raise SettingError(
+            f"{', '.join(figures)}: figures of a plan, next to {', '.join(of_a_run)}, which a run has. Give figures alone "
+            "(clients=1000 epsilon=2), or a run's settings alone (dataset=digits privacy.epsilon=2)."
+        )
+    if not of_a_run:
+        return compose("plan", arguments, PlanSettings)
+    # With torch, and the bars of sweeps: figures have no need of them.
+    from experiments.session.resume import run_settings
+    from experiments.settings.jobs import without_files
 
-
-def main(argv: Sequence[str]) -> NoReturn:
-    """Print the plan from figures, or from the settings of a run where one of these is given, such as model=mlp.
-
-    Both are an error, as in `planned`.
-    """
-    figures, of_a_run = _sorted_keys(argv)
-    if figures and of_a_run and not {"-h", "--help"} & set(argv):
-        command.end_with(lambda: command.guard(lambda: _refuse_both(figures, of_a_run)))
-    if of_a_run:
-        command.run(plan, "simulate", Settings, __doc__, argv, _settings_of)
-    command.run(plan, "plan", PlanSettings, __doc__, argv)
+    return run_settings(without_files(arguments))
 
 
 def _sorted_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -305,23 +297,6 @@ def _sorted_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return (
         [key for key in keys if key in figures],
         [key for key in keys if key.partition(".")[0] in of_a_run - {"mechanism", "output"}],
-    )
-
-
-def _settings_of(arguments: Sequence[str]) -> Settings:
-    """Return the settings of a run that arguments describe."""
-    # With torch, and the bars of sweeps: figures have no need of them.
-    from experiments.session.resume import run_settings
-    from experiments.settings.jobs import without_files
-
-    return run_settings(without_files(arguments))
-
-
-def _refuse_both(figures: Sequence[str], settings: Sequence[str]) -> NoReturn:
-    """Raise `SettingError` for figures of a plan next to settings of a run."""
-    raise SettingError(
-        f"{', '.join(figures)}: figures of a plan, next to {', '.join(settings)}, which a run has. Give figures alone "
-        "(clients=1000 epsilon=2), or a run's settings alone (dataset=digits privacy.epsilon=2)."
     )
 
 
@@ -341,7 +316,15 @@ def print_text(document: dict[str, Any]) -> None:
     if document["noise_over_signal"]:
         lines.append(NOISE_OVER_SIGNAL)
     if "table" in document:
-        _print_table(document)
+        title = (
+            f"{document['clients']:,} clients, {document['parameters']:,} parameters, epsilon {bound(document['epsilon'])} at "
+            f"delta {bound(document['delta'])}"
+        )
+        marked = [
+            ("*" if row["recommended"] else "", *(text_of(key, row[key]) for key in [*COLUMNS.values()][1:]))
+            for row in document["table"]
+        ]
+        output.print_table(title, dict.fromkeys(COLUMNS, output.NUMBER), marked)
         chosen = " ".join(f"{key}={document[key]}" for key in ("cohort_size", "keep_probability", "epochs"))
         show(
             *lines,
@@ -360,17 +343,10 @@ def print_text(document: dict[str, Any]) -> None:
     show(*lines, sep="\n", end="\n" if lines else "")
 
 
-def _print_table(document: dict[str, Any]) -> None:
-    """Print the table of a plan, the row that is recommended marked with a star."""
-    title = (
-        f"{document['clients']:,} clients, {document['parameters']:,} parameters, epsilon {bound(document['epsilon'])} at delta "
-        f"{bound(document['delta'])}"
-    )
-    rows = [
-        ["*" if row["recommended"] else "", *(text_of(key, row[key]) for key in [*COLUMNS.values()][1:])]
-        for row in document["table"]
-    ]
-    output.print_table(title, dict.fromkeys(COLUMNS, output.NUMBER), rows)
+def main(argv: Sequence[str]) -> NoReturn:
+    """Print the plan that arguments describe; help is on what they give."""
+    kind: type[PlanSettings | Settings] = Settings if _sorted_keys(argv)[1] else PlanSettings
+    command.run(plan, "simulate" if kind is Settings else "plan", kind, __doc__, argv, asked)
 
 
 if __name__ == "__main__":

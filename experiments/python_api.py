@@ -27,7 +27,7 @@ from experiments.pages.comparison import read_comparison
 from experiments.pages.figures import LinePlot
 from experiments.pages.run_page import by_round_section
 from experiments.pages.wording import text_of
-from experiments.plan import planned
+from experiments.plan import asked, planned
 from experiments.run_files.directory import CONFIG
 from experiments.run_files.model_files import load_model, recorded_seed
 from experiments.run_files.reader import Run, is_finished, read_config, read_run
@@ -315,7 +315,7 @@ class Runner:
         """
         given, lent = named(settings)
         with _ONE_AT_A_TIME, lending(lent):
-            return planned([*overrides, *given])
+            return planned(asked([*overrides, *given]))
 
     def compare(self, directory: str | Path) -> Any:
         """Return the groups that `fedmf compare` finds below `directory` as a table of pandas, without writing a page."""

@@ -1,14 +1,135 @@
-"""The adviser of `fedmf plan`: a table of the plans of several settings, of which one is recommended."""
+"""The figures of a plan, and its adviser: a table of the plans of several settings, of which one is recommended.
 
-from collections.abc import Iterator, Sequence
+No data set is read and nothing is trained.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
 from experiments.pages.wording import number, text_of
-from experiments.settings.figures import MOST_ROUNDS, PlanSettings, plan_of, sizes_of
+from experiments.settings.groups import MechanismSettings, factorize, find_family
+from experiments.settings.values import PRINTED, Output, keyed
+from fedmf.checks import check_positive
 from fedmf.errors import SettingError
+from fedmf.mechanisms import prefix_sum
 from fedmf.outlook import about_noise, noise_of_run
-from fedmf.plan import Plan
+from fedmf.participation import Participation
+from fedmf.plan import Compression, Plan, PrivacyTarget, make_bounds, make_plan
+from fedmf.randomness import PublicSeed
+from fedmf.setting import ACCOUNTANTS, ADJACENCIES, REQUIRED, ROTATIONS, setting
+
+MOST_ROUNDS = 2**12  # of a run: beyond, the optimum takes longer to find than a plan should
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """Keys of the command: the figures of a plan."""
+
+    mechanism: MechanismSettings = setting(
+        REQUIRED, "does not change epsilon: all is relative to its sensitivity", chosen="optimal"
+    )
+    momentum: float = setting(0.9, "of the server's optimizer, in [0, 1)")
+    clients: int | None = setting(
+        None, "N, clients with training examples; null: whether the cohorts fit is not checked", at_least=1
+    )
+    dimension: int | None = setting(None, "d, model parameters before padding; null: not known", at_least=1)
+    cohort_size: int | None = setting(
+        None,
+        "n, clients of a round; null: a table of several, where clients, dimension and epsilon are given",
+        at_least=1,
+    )
+    rounds_per_epoch: int | None = setting(
+        None, "rounds of an epoch; null: as many disjoint cohorts as there are", at_least=1
+    )
+    epochs: int | None = setting(
+        None,
+        "times that every client takes part; the noise restarts in each; null: 1, in a table several",
+        at_least=1,
+    )
+    keep_probability: float | None = setting(
+        None,
+        "gamma, the share of the coordinates that a client sends, in (0, 1]; null: 1, in a table several",
+    )
+    rotation: str = setting(
+        "hadamard", "what an update is rotated by before its coordinates are clipped", ROTATIONS
+    )
+    linf_over_l2: float | None = setting(
+        None,
+        "Delta_inf/Delta_2; null: the formula, at most 1, and 1 with rotation=identity",
+        check=check_positive,
+    )
+    delta: float = setting(1e-05, "of the statement, in (0, 1)")
+    adjacency: str = setting("zero_out", "what neighbouring data sets differ by", ADJACENCIES)
+    accountant: str = setting(
+        "rdp",
+        "Renyi divergence, or this project's own tighter bound (docs/theory.md)",
+        ACCOUNTANTS,
+    )
+    epsilon: float | None = setting(None, "the epsilon to reach; exactly one of it and noise_multiplier")
+    noise_multiplier: float | None = setting(
+        None, "sigma over the sensitivity; exactly one of it and epsilon"
+    )
+    orders: tuple[float, ...] | None = setting(
+        None, "such as [2,4.5,16]: print the Renyi divergence of one epoch at these orders; null: none"
+    )
+    output: Output = setting("text", PRINTED)
+
+
+_factorize = lru_cache(maxsize=16)(factorize)  # settings of one table share it
+
+
+def privacy_of(settings: PlanSettings) -> PrivacyTarget:
+    """Return what the accountant is asked."""
+    with keyed("plan", ()):  # whose keys have no group: null in the place of None alone
+        return PrivacyTarget(
+            settings.delta,
+            settings.noise_multiplier,
+            settings.epsilon,
+            settings.adjacency,
+            settings.accountant,
+        )
+
+
+def plan_of(
+    settings: PlanSettings, cohort_size: int, rounds: int, epochs: int, keep_probability: float
+) -> Plan | None:
+    """Return the plan of a run of `rounds` rounds an epoch, None where these are too many to design here."""
+    privacy, name, dimension = privacy_of(settings), settings.mechanism.name, settings.dimension or 0
+    if rounds * epochs > MOST_ROUNDS or not find_family(name).suits(prefix_sum(rounds)):
+        return None
+    compression = Compression(keep_probability, settings.rotation)
+    return make_plan(
+        dimension=dimension,
+        participation=Participation(settings.clients or cohort_size * rounds, cohort_size, rounds, epochs),
+        compression=compression,
+        bounds=make_bounds(
+            l2_norm=1.0,
+            linf_norm=settings.linf_over_l2,
+            dimension=dimension,
+            cohort_size=cohort_size,
+            compression=compression,
+        ),
+        privacy=privacy,
+        factorization=_factorize(name, "run", rounds, epochs, beta=settings.momentum, schedule="constant"),
+        seed=PublicSeed(0),
+    )
+
+
+def sizes_of(plan: Plan) -> dict[str, Any]:
+    """Return N, n, T, all rounds, d and gamma, by the keys of documents."""
+    who = plan.participation
+    return {
+        "clients": who.clients,
+        "cohort_size": who.cohort_size,
+        "rounds_per_epoch": who.rounds_per_epoch,
+        "rounds": who.rounds,
+        "parameters": plan.dimension,
+        "keep_probability": plan.compression.keep_probability,
+    }
+
 
 # What a table tries where it is not given: rounds of an epoch, epochs, keep probabilities.
 TRIED_ROUNDS, TRIED_EPOCHS, TRIED_KEEP = (10, 30, 100), (1, 3, 10), (0.01, 0.1, 1.0)
@@ -31,7 +152,7 @@ COLUMNS = {
 
 def advised(settings: PlanSettings, clients: int) -> tuple[Plan, dict[str, Any]]:
     """Return the plan that is recommended, and the `table` of all that were tried with the `reason`."""
-    if not (plans := [*plans_to_try(settings, clients)]):
+    if not (plans := plans_to_try(settings, clients)):
         raise SettingError(
             f"cohort_size is null, and the runs of a table would have more than {MOST_ROUNDS} rounds; give cohort_size."
         )
@@ -40,8 +161,8 @@ def advised(settings: PlanSettings, clients: int) -> tuple[Plan, dict[str, Any]]
     return chosen, {"table": rows, "reason": why}
 
 
-def plans_to_try(settings: PlanSettings, clients: int) -> Iterator[Plan]:
-    """Yield the plans of a table: cohorts of one significant digit of which about `TRIED_ROUNDS` fit in an epoch.
+def plans_to_try(settings: PlanSettings, clients: int) -> list[Plan]:
+    """Return the plans of a table: cohorts of one significant digit of which about `TRIED_ROUNDS` fit in an epoch.
 
     And `TRIED_EPOCHS` and `TRIED_KEEP` where these are not given. Runs of too many rounds are left out.
     """
@@ -49,9 +170,11 @@ def plans_to_try(settings: PlanSettings, clients: int) -> Iterator[Plan]:
     cohorts = dict.fromkeys(min(clients, max(SMALLEST_COHORT, size)) for size in sizes)
     epochs = TRIED_EPOCHS if settings.epochs is None else (settings.epochs,)
     keeps = TRIED_KEEP if settings.keep_probability is None else (settings.keep_probability,)
-    for times, size, keep in product(epochs, cohorts, keeps):
-        if (plan := plan_of(settings, size, clients // size, times, keep)) is not None:
-            yield plan
+    plans = (
+        plan_of(settings, size, clients // size, times, keep)
+        for times, size, keep in product(epochs, cohorts, keeps)
+    )
+    return [plan for plan in plans if plan is not None]
 
 
 def recommended(plans: Sequence[Plan]) -> tuple[Plan, str]:

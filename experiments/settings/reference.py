@@ -25,7 +25,7 @@ SETTINGS = {
     "export": "export:ExportSettings",
     "mechanisms": "mechanisms:MechanismsSettings",
     "node_check": "deployment.node:NodeSettings",
-    "plan": "settings.figures:PlanSettings",
+    "plan": "pages.advice:PlanSettings",
     "report": "report:ReportSettings",
     "runs": "runs:RunsSettings",
     "vocabulary": "vocabulary:VocabularySettings",
