@@ -64,8 +64,6 @@ WIDTHS = {"run": 12, "other settings": 24}  # least widths of columns of words, 
 
 @dataclass(frozen=True)
 class CompareSettings:
-    """Keys of the command."""
-
     directory: str | tuple[str, ...] = setting(REQUIRED, "folders: every run below them is compared")
     where: tuple[str, ...] = setting((), WHERE)
     sort: str = setting("accuracy", SORT)
@@ -103,7 +101,6 @@ def compare(settings: CompareSettings) -> None:
 
 
 def _print(compared: Comparison, files: Sequence[Path]) -> None:
-    """Print the results and where the files are."""
     table = results_table(compared)
     columns = {
         name: {"min_width": WIDTHS.get(name, 11), "overflow": "fold"}

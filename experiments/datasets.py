@@ -26,8 +26,6 @@ MEASURED_ON = {
 
 @dataclass(frozen=True)
 class DatasetsSettings:
-    """Keys of the command."""
-
     output: Output = setting("text", PRINTED)
 
 
@@ -58,7 +56,6 @@ def model_entry(name: str) -> dict[str, Any]:
 
 
 def _print(document: dict[str, list[dict[str, Any]]]) -> None:
-    """Print two tables."""
     for title, entries in document.items():
         columns = {key.replace("_", " "): {"overflow": "fold"} for key in entries[0]}
         output.print_table(

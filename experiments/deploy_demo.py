@@ -38,8 +38,6 @@ _PAUSE = 0.2  # seconds between two looks at the processes
 
 @dataclass(frozen=True)
 class DeployDemoSettings:
-    """Keys of the command."""
-
     directory: str | None = setting(None, "folder of the run; null: runs/deploy-demo_DATE_TIME")
     overrides: str = setting(
         "", "settings of the run, those of simulate, in one text; empty: two epochs of six rounds"

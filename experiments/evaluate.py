@@ -30,8 +30,6 @@ from fedmf.setting import REQUIRED, setting
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """Keys of the command."""
-
     directory: str = setting(REQUIRED, "folder of the run whose model is scored")
     batch_size: int = setting(256, "examples that are scored at once", at_least=1)
     metrics: tuple[str, ...] | None = setting(

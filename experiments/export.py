@@ -40,8 +40,6 @@ from fedmf.version import __version__
 
 @dataclass(frozen=True)
 class ExportSettings:
-    """Keys of the command."""
-
     directory: str = setting(REQUIRED, "folder of a finished run")
     format: Literal["torch", "safetensors", "onnx"] = setting(
         "torch", "a state dict, the same with the statement as metadata, or the computation too"
@@ -98,8 +96,7 @@ def written(settings: ExportSettings) -> tuple[list[Path], str]:
     elif settings.format == "safetensors":
         files = {file: as_safetensors(read_arrays(directory / MODEL), along)}
     else:
-        about = {**along, "privacy": run.privacy, "model": made}
-        statement = json.dumps(about, indent=2).encode() + b"\n"
+        statement = json.dumps({**along, "privacy": run.privacy, "model": made}, indent=2).encode() + b"\n"
         files = {statement_path(file): statement, file: as_torch(read_arrays(directory / MODEL))}
     for path, data in files.items():
         with path.open("xb") as opened:

@@ -156,7 +156,6 @@ def as_document(name: str, run: RunFactorization, lower: float) -> dict[str, Any
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Print one row a family, least loss first."""
     keys = (
         "root_loss",
         "relative_gap",

@@ -121,15 +121,14 @@ def of_cost(
             accountant=privacy.accountant,
         )
     event = EpochEvent(noise, keep, ratio)
-    sizes = {
+    document = {
         "clients": clients,
         "cohort_size": cohort_size,
         "rounds_per_epoch": rounds,
         "rounds": rounds and rounds * epochs,
         "parameters": dimension,
         "keep_probability": keep,
-    }
-    document = sizes | _cost(privacy, event, epochs, UNIT, orders=settings.orders or ())
+    } | _cost(privacy, event, epochs, UNIT, orders=settings.orders or ())
     warnings = about_cost(
         event,
         epsilon=document["epsilon"],

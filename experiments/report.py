@@ -17,8 +17,6 @@ from fedmf.setting import REQUIRED, setting
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """Keys of the command."""
-
     directory: str = setting(REQUIRED, "folder of a finished run")
     plots: str | None = setting(None, PLOTS)
     output: Output = setting("text", PRINTED)

@@ -16,8 +16,6 @@ from fedmf.setting import setting
 
 @dataclass(frozen=True)
 class RunsSettings:
-    """Keys of the command."""
-
     directory: str | tuple[str, ...] = setting("runs", "folders: every run below them is listed")
     where: tuple[str, ...] = setting((), WHERE)
     sort: str = setting("when", SORT)

@@ -26,8 +26,6 @@ from server.files import write_output
 
 @dataclass(frozen=True)
 class VocabularySettings:
-    """Keys of the command."""
-
     file: str = setting(REQUIRED, "new file to write, one word a line")
     size: int = setting(10000, "maximum number of words, the most frequent first", at_least=1)
     level: str = setting("words", "what is counted", LEVELS)
@@ -52,10 +50,9 @@ def vocabulary(settings: VocabularySettings) -> None:
         raise DataError(f"{settings.text} contains no words; text must name a file of public text.")
     write_output(target, "".join(f"{token}\n" for token in tokens).encode())
     source = settings.text or f"the documentation of Python {sys.version.split()[0]}"
-    document = {"file": str(target), settings.level: len(tokens), "source": source}
     output.show(
         settings.output,
-        document,
+        {"file": str(target), settings.level: len(tokens), "source": source},
         lambda: print(f"{len(tokens)} {settings.level} of {source} written to {target}"),
     )
 

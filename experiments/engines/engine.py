@@ -26,18 +26,18 @@ from flwr.clientapp import ClientApp
 from client.app import make_client_app
 from client.data import Examples, Public
 from client.data.clients import Fingerprint, digest_clients, identify_each
-from client.imports import looking_here
+from client.imports import looking_here, own_code as calling_own
 from client.parameters import digest_tensors, fixed_tensors, layout_of
 from client.training import pick_device
 from experiments.engines.grid import FaultyWorker, InProcessWorker, Worker, note, noted
-from experiments.engines.processes import LocalProcess, Pool, stopped, why_not
+from experiments.engines.processes import LocalProcess, Pool, why_not
 from experiments.engines.ray import RayProcess, ray_processes
 from experiments.run_files.provenance import files_digest, own_code
 from experiments.settings.experiment import Clients, Experiment, build_for_clients
 from experiments.settings.groups import LocalSettings, RaySettings
 from experiments.settings.schema import Settings
 from fedmf import compiling
-from fedmf.errors import FedmfError, SettingError
+from fedmf.errors import RunStoppedError, SettingError
 from fedmf.randomness import SecretKey
 
 PACKAGES = ("flwr", "torch", "numpy")
@@ -75,7 +75,8 @@ def engine_worker(settings: Settings, experiment: Experiment) -> Iterator[Worker
             worker = _local_pool(stack, settings, public, places)
         else:
             other = partial(_local_pool, stack, settings, public, [{}])
-            worker = InProcessWorker(_app_in_this_process(experiment, settings), other)
+            with calling_own("the clients' trainer cannot be made", RunStoppedError):
+                worker = InProcessWorker(_client_app(experiment, settings), other)
         yield FaultyWorker(worker, settings.faults, experiment.plan.seed) if settings.faults.any else worker
 
 
@@ -133,16 +134,6 @@ def said_here(settings: Settings, public: Public, sample: Sample) -> Said:
 def resident_client_app(settings: Settings, public: Public) -> ClientApp:
     """Return the ClientApp of a run's clients."""
     return _client_app(resident(settings, public), settings)
-
-
-def _app_in_this_process(experiment: Experiment, settings: Settings) -> ClientApp:
-    """Return the ClientApp of the process that is the server too. Raises `RunStoppedError` where it cannot be made."""
-    try:
-        return _client_app(experiment, settings)
-    except FedmfError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise stopped(f"the clients' trainer cannot be made ({why_not(error)})") from error
 
 
 def _client_app(experiment: Experiment | Clients, settings: Settings) -> ClientApp:
@@ -216,8 +207,7 @@ def source_digest(path: str) -> str:
 
 def check_same(processes: Sequence[RayProcess], run: tuple[Settings, Public, Sample], ours: Said) -> None:
     """Raise `SettingError` that names the first worker that cannot say what it has, or says something else than `ours`."""
-    asked = [(process.name, process.call(said_here, *run)) for process in processes]
-    for worker, answer in asked:
+    for worker, answer in [(process.name, process.call(said_here, *run)) for process in processes]:
         try:
             theirs = answer.result()
         except Exception as error:

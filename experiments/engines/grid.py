@@ -84,7 +84,6 @@ class InProcessWorker:
         self._other: Worker | None = None
 
     def submit(self, messages: list[Message]) -> None:
-        """Keep the tasks until their replies are asked for."""
         if self._other is not None:
             self._other.submit(messages)
         else:
@@ -178,7 +177,6 @@ class LocalGrid(Grid):
 
     @property
     def run(self) -> Run:
-        """An empty run with this grid's id."""
         return Run.create_empty(RUN_ID)
 
     def create_message(
@@ -189,11 +187,9 @@ class LocalGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """Return a message to a node."""
         return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the one node."""
         return [NODE_ID]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:

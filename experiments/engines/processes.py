@@ -73,7 +73,6 @@ class LocalProcess:
         self._executor: ProcessPoolExecutor | None = None
 
     def begin(self) -> "Future[None]":
-        """Start a new process in place of the last one."""
         self.end()
         context, environment = process_context(), {**os.environ, **self._environment}
         # Unheard until it is forked: it needs what their error would free.
@@ -82,7 +81,6 @@ class LocalProcess:
             return self.call(begin_process, self._make_app)
 
     def call(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
-        """Call `function` in the process."""
         assert self._executor is not None
         return self._executor.submit(function, *arguments)
 
@@ -115,7 +113,6 @@ class Pool:
                 self._give_up(process, error)
 
     def submit(self, messages: list[Message]) -> None:
-        """Hand the messages to the processes."""
         self._queue.extend(messages)
         self._hand_out()
 

@@ -89,13 +89,11 @@ class RayProcess:
 
     def begin(self) -> "Future[None]":
         """Begin in the process, once Ray has started it again."""
-        up = self._actor.name.options(max_task_retries=-1).remote()
-        if not self._ray.wait([up], timeout=_PATIENCE)[0]:
+        if not self._ray.wait([self._actor.name.options(max_task_retries=-1).remote()], timeout=_PATIENCE)[0]:
             raise CannotBegin(f"Ray started it not again within {_PATIENCE:g} seconds")
         return self.call(begin_process, self._make_app)
 
     def call(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
-        """Call `function` in the process."""
         answer: Future[Any] = self._actor.call.remote(function, *arguments).future()
         return answer
 
@@ -140,8 +138,7 @@ def started(ray: Any, engine: RaySettings, make_app: MakeApp) -> list[RayProcess
             f"GPUs each, of which the Ray cluster, with {has.get('CPU', 0):g} CPUs and {has.get('GPU', 0):g} GPUs, started "
             f"{len(up)}; other jobs may hold them (`ray status` tells). Lower engine.workers, or wait."
         )
-    called = zip(actors, ray.get(names), strict=True)
-    return [RayProcess(ray, one, make_app, name) for one, name in called]
+    return [RayProcess(ray, one, make_app, name) for one, name in zip(actors, ray.get(names), strict=True)]
 
 
 def worker_class() -> type:
@@ -161,8 +158,7 @@ def worker_class() -> type:
         def name(self) -> str:
             import ray
 
-            node = ray.get_runtime_context().get_node_id()[:8]
-            return f"the Ray worker {os.getpid()} on node {socket.gethostname()} ({node})"
+            return f"the Ray worker {os.getpid()} on node {socket.gethostname()} ({ray.get_runtime_context().get_node_id()[:8]})"
 
         def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
             import torch

@@ -26,8 +26,6 @@ MOST_ROUNDS = 2**12  # of a run: beyond, the optimum takes longer to find than a
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """Keys of the command: the figures of a plan."""
-
     mechanism: MechanismSettings = setting(
         REQUIRED, "does not change epsilon: all is relative to its sensitivity", chosen="optimal"
     )
@@ -136,6 +134,7 @@ TRIED_ROUNDS, TRIED_EPOCHS, TRIED_KEEP = (10, 30, 100), (1, 3, 10), (0.01, 0.1, 
 SMALLEST_COHORT = 10
 ENOUGH_ROUNDS = 100  # of a run that is recommended, where there is one
 NEAR = 1.25  # times the least noise over signal of the table is as good, for a recommendation
+# The columns of a table, with the keys of its rows.
 COLUMNS = {
     "": "recommended",
     "cohort n": "cohort_size",
@@ -147,7 +146,6 @@ COLUMNS = {
     "in all": "uplink_bytes_per_client_in_all",
     "all clients send": "uplink_bytes_of_all_clients",
 }
-"""The columns of a table, with the keys of its rows."""
 
 
 def advised(settings: PlanSettings, clients: int) -> tuple[Plan, dict[str, Any]]:
@@ -157,8 +155,7 @@ def advised(settings: PlanSettings, clients: int) -> tuple[Plan, dict[str, Any]]
             f"cohort_size is null, and the runs of a table would have more than {MOST_ROUNDS} rounds; give cohort_size."
         )
     chosen, why = recommended(plans)
-    rows = [_row(plan) | {"recommended": plan is chosen} for plan in plans]
-    return chosen, {"table": rows, "reason": why}
+    return chosen, {"table": [_row(plan) | {"recommended": plan is chosen} for plan in plans], "reason": why}
 
 
 def plans_to_try(settings: PlanSettings, clients: int) -> list[Plan]:

@@ -143,11 +143,10 @@ def _group(
     runs = list(members.values())
     own = without(runs[0].config, REPETITION)
     settings = {key: own.get(key) for key in keys}
-    seeds = {repr(run.config.get("seed")): run.config.get("seed") for run in runs}
     row = {
         **settings,
         "names": list(members),
-        "seeds": list(seeds.values()),
+        "seeds": list({repr(run.config.get("seed")): run.config.get("seed") for run in runs}.values()),
         "runs": len(runs),
         "private": not any(map(is_not_private, runs)),
     }

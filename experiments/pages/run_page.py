@@ -206,8 +206,7 @@ def bytes_section(run: Run) -> Section:
     )
     rounds = [line["round"] for line in run.rounds]
     series = [Series(THIS, rounds, sent), Series("uncompressed", rounds, dense)]
-    plot = LinePlot("bytes_by_round", caption, series, "sent by clients", bytes_on="y")
-    return Section(title, plot=plot)
+    return Section(title, plot=LinePlot("bytes_by_round", caption, series, "sent by clients", bytes_on="y"))
 
 
 def diagnostic_sections(run: Run) -> Iterator[Section]:

@@ -135,9 +135,7 @@ def finite(document: Any) -> Any:
         return {key: finite(value) for key, value in document.items()}
     if isinstance(document, list | tuple):
         return [finite(value) for value in document]
-    if isinstance(document, float) and not math.isfinite(document):
-        return None
-    return document
+    return None if isinstance(document, float) and not math.isfinite(document) else document
 
 
 def _is_number(

@@ -107,8 +107,7 @@ def in_order(rows: Iterable[T], by: str) -> list[T]:
 
     def place(row: T) -> tuple[bool, float, str]:
         value = row.get(key)
-        number = -float(value) if isinstance(value, int | float) else math.inf
-        return value is None, number, str(value)
+        return value is None, -float(value) if isinstance(value, int | float) else math.inf, str(value)
 
     return sorted(every, key=place, reverse=key != by)
 

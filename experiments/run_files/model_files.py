@@ -52,8 +52,7 @@ def with_given(recorded: Mapping[str, Any], given: DatasetSettings | ModelSettin
     """
     own = arguments(recorded)
     chosen = {key: value for key, value in arguments(given).items() if value not in (None, "")}
-    is_other = chosen.get("name", own["name"]) != own["name"]
-    return chosen if is_other else {**own, **chosen}
+    return chosen if chosen.get("name", own["name"]) != own["name"] else {**own, **chosen}
 
 
 def recorded_seed(document: Recorded) -> int:

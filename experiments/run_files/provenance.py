@@ -90,8 +90,7 @@ class Provenance:
         """Return the code of each recorded session and its first round, as the statement names them."""
         sessions = [*self._earlier, self._session]
         first = min(int(session.get("first_round") or 1) for session in sessions)
-        unknown = [{"first_round": 1, "code": None}] if first > 1 else []
-        return unknown + [
+        return ([{"first_round": 1, "code": None}] if first > 1 else []) + [
             {"first_round": session.get("first_round"), **(session.get("software") or {})}
             for session in sessions
         ]
@@ -178,5 +177,4 @@ def machine(accelerator: str | None) -> dict[str, Any]:
 
 
 def _now() -> str:
-    """Return the time in UTC as ISO 8601 writes it, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

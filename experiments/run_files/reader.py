@@ -37,10 +37,10 @@ from experiments.settings.values import plain, text_of
 from fedmf.errors import RunDirectoryError
 
 LIMIT, PARTS = "privacy.max_epsilon", "population.parts"
+# Settings that an extension of a run changes.
 EXTENDED = (LIMIT, PARTS)
-"""Settings that an extension of a run changes."""
+# What may differ within a group of compared runs: how a run was watched, and its repetition.
 REPETITION = (*FREE, "seed", "run.", "metrics", "hydra.")
-"""What may differ within a group of compared runs: how a run was watched, and its repetition."""
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ def fixed(settings: Settings | Recorded) -> dict[str, Any]:
     return {**without(document, FREE), "engine=deployment": engine.get("name") == "deployment"}
 
 
+# A setting that is not the run's: its key, what the run has, and what was given.
 Difference = tuple[str, Any, Any]
-"""A setting that is not the run's: its key, what the run has, and what was given."""
 
 
 def differences(held: Recorded, wanted: Recorded, besides: Sequence[str] = ()) -> list[Difference]:

@@ -198,16 +198,13 @@ class Recorder:
     ) -> None:
         self._settings, self._experiment, self._directory = settings, experiment, directory
         self._scorer, self._provenance, self._view, self._logs = scorer, provenance, view, logs
-        self._run = settings.run
         self._most_epochs = most_epochs  # in how many of so many epochs the most frequent client was heard
-        self._rounds_per_epoch = experiment.plan.participation.rounds_per_epoch
-        self._test_examples = len(experiment.dataset.test)
         self._planned_epsilon = experiment.plan.spent().epsilon
         self._spent = (Ledger(), 0.0)  # the ledger of the last row, and its epsilon
         self._last_scored: Mapping[str, Any] = {}  # row of the metrics
         self._last_release = time.perf_counter()
         self._is_stated = False  # by this session, with its code
-        self.diagnostics = Diagnostics(experiment.plan) if self._run.unprotected_metrics else None
+        self.diagnostics = Diagnostics(experiment.plan) if settings.run.unprotected_metrics else None
         self._unprotected: dict[str, Any] = {}  # what the last row has of them
 
     def refuse_rounds_shown_after(self, released: int) -> int:
@@ -227,7 +224,7 @@ class Recorder:
         """
         self._provenance.begin(state.round + 1)
         recorded = self.refuse_rounds_shown_after(state.round)
-        self._directory.write_model(MODEL_INITIAL, self._arrays(self._experiment.initial))
+        self._write_model(MODEL_INITIAL, self._experiment.initial)
         self._directory.write_json(
             MECHANISM, mechanism_file(self._experiment.plan, self._experiment.misgivings)
         )
@@ -257,7 +254,7 @@ class Recorder:
             self._last_scored.get("round"),
             {name: self._last_scored.get(name) for name in ("accuracy", *self._scorer.names)}
             | {name: self._unprotected.get(name) for name in LIVE if name in self._unprotected},
-            reproducible=self._run.reproducible,
+            reproducible=self._settings.run.reproducible,
         )
         self._view.show(state.round, text)
         return row
@@ -265,7 +262,7 @@ class Recorder:
     def _append(self, state: ServerState, release: Release, seconds: float | None) -> dict[str, Any]:
         """Append a released round to the metrics and return its row without unprotected metrics; `seconds` None where a crash took the clock with it."""
         plan = self._experiment.plan
-        epoch, step = divmod(release.round - 1, self._rounds_per_epoch)
+        epoch, step = divmod(release.round - 1, plan.participation.rounds_per_epoch)
         # An epoch that has begun counts whole: a run that ends in it must leave its statement, with the code of each
         # session that ran a part of it.
         if step == 0 or not self._is_stated:
@@ -295,8 +292,12 @@ class Recorder:
                 1.0 if state.scale is None else float(state.scale[0])
             )
         if scored is not None:
-            row |= {"accuracy": scored.accuracy, "loss": scored.loss, **scored.metrics}
-            row["test_examples"] = self._test_examples
+            row |= {
+                "accuracy": scored.accuracy,
+                "loss": scored.loss,
+                **scored.metrics,
+                "test_examples": len(self._experiment.dataset.test),
+            }
             self._last_scored = row
         covered = dict(row)
         if self.diagnostics is not None:
@@ -318,7 +319,7 @@ class Recorder:
         """
         scored = self._scorer.score(self._state)
         summary = self._summary(self._state, scored, self._provenance.end())
-        self._directory.write_model(MODEL, self._arrays(self._state.model))
+        self._write_model(MODEL, self._state.model)
         choice = STOPPED.format(number=self._state.round, epsilon=rounded_up(self._planned_epsilon))
         self._directory.write_json(PRIVACY, self._statement(self._state, () if is_over else (choice,)))
         if is_over:
@@ -326,9 +327,9 @@ class Recorder:
             self._directory.write_json(SUMMARY, summary)
         return summary
 
-    def _arrays(self, vector: Vector) -> dict[str, np.ndarray]:
-        """Return a whole model: `vector` as what trains, and what does not as it was before the first round."""
-        return model_arrays(self._experiment.model, vector)
+    def _write_model(self, name: str, vector: Vector) -> None:
+        """Write a whole model: `vector` as what trains, and what does not as it was before the first round."""
+        self._directory.write_model(name, model_arrays(self._experiment.model, vector))
 
     def _epsilon(self, state: ServerState) -> float:
         """Return what the epochs in the state's own ledger have spent: what began, not what was planned."""
@@ -337,13 +338,12 @@ class Recorder:
         return self._spent[1]
 
     def _summary(self, state: ServerState, scored: Score, wall_seconds: float) -> dict[str, Any]:
-        """Return summary.json of the contract."""
         plan = self._experiment.plan
         return {
             "accuracy": scored.accuracy,
             "loss": scored.loss,
             **scored.metrics,
-            "test_examples": self._test_examples,
+            "test_examples": len(self._experiment.dataset.test),
             "epsilon": self._epsilon(state),
             "delta": plan.privacy.delta,
             "adjacency": plan.privacy.adjacency,
@@ -371,10 +371,10 @@ class Recorder:
         """Return privacy.json: the statement, the same in words, and the code of every session so far."""
         dataset = self._experiment.dataset
         conduct = Conduct(
-            reproducible=self._run.reproducible,
+            reproducible=self._settings.run.reproducible,
             participation_observed=self._most_epochs(len(state.ledger.entries)),
-            unprotected_metrics=self._run.unprotected_metrics,
-            optimized_metric=self._run.optimized_metric,
+            unprotected_metrics=self._settings.run.unprotected_metrics,
+            optimized_metric=self._settings.run.optimized_metric,
             accepts_copy=self._provenance.allowed(ACCEPT_COPY),
             leaves_out_unready=self._provenance.allowed(WITHOUT_UNREADY),
             unit_of_privacy=dataset.unit,

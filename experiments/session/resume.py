@@ -127,8 +127,7 @@ def refuse_lost_config(path: Path) -> None:
 def has_released(path: Path) -> bool:
     """Return whether a round was released in a run directory: one that was shown, or one that its checkpoint holds."""
     metrics = path / METRICS
-    is_shown = metrics.is_file() and metrics.stat().st_size > 0
-    return is_shown or Record(path / CHECKPOINT).released() > 0
+    return (metrics.is_file() and metrics.stat().st_size > 0) or Record(path / CHECKPOINT).released() > 0
 
 
 def recorded_parts(settings: Settings, path: Path) -> Settings:

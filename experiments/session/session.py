@@ -64,8 +64,8 @@ def _by_key() -> Iterator[None]:
         yield
 
 
+# Is given the row of metrics.jsonl of a released round, and returns True where the run should stop.
 Callback = Callable[[dict[str, Any]], object]
-"""Is given the row of metrics.jsonl of a released round, and returns True where the run should stop."""
 
 
 class StoppedByCallback(RunStoppedError):

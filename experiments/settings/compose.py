@@ -24,8 +24,8 @@ from fedmf.errors import SettingError
 
 T = TypeVar("T")
 
+# Hydra's setting for folders with files of one's own, such as experiment/NAME.yaml.
 SEARCHPATH = "hydra.searchpath"
-"""Hydra's setting for folders with files of one's own, such as experiment/NAME.yaml."""
 # Lines of a message: where Hydra was when it noticed, and advice that would make a typo a setting.
 _NOISE = ("To append", "full_key:", "object_type=", "reference_type=", "See https", "Set the env")
 

@@ -58,6 +58,7 @@ class DatasetSettings(Choice):
     )
 
 
+# What the arguments of loaders mean, as KEY or DATASET.KEY. An argument that is not here is no setting.
 MEANS = {
     "alpha": "concentration of dirichlet and inner_dirichlet: small is uneven",
     "as_published": "true: as in TFF and LEAF (docs/data.md)",
@@ -96,7 +97,6 @@ MEANS = {
     "10000",
     "stackoverflow.vocabulary_size": "words of the vocabulary, the most frequent first",
 }
-"""What the arguments of loaders mean, as KEY or DATASET.KEY. An argument that is not here is no setting."""
 OFFERED = {
     "level": LEVELS,
     "partitioner": tuple(PARTITIONERS),
@@ -191,8 +191,8 @@ ModelSettings.options = {
 }
 
 
+# What the language models predict: the level that the user's own texts are split at for each.
 PREDICTS = {"lstm": "words", "char_lstm": "characters"}
-"""What the language models predict: the level that the user's own texts are split at for each."""
 # Tables, of which one column may be texts.
 WITH_TEXTS = ("by_user_csv", "by_user_parquet", "by_user_hub", "partitioned")
 

@@ -34,8 +34,8 @@ from server.cohort import ReplyPolicy
 from server.optimizer import Optimizer
 from server.state import check_one_scale
 
+# Rounds of an epoch beyond which it is not designed unless it was asked for.
 LONGEST_EPOCH = 1_000_000
-"""Rounds of an epoch beyond which it is not designed unless it was asked for."""
 
 START_IS_PUBLIC = "The weights in the file that model.start names count as public: whatever they were trained on is not protected."
 
@@ -114,11 +114,9 @@ def build_for_clients(settings: Settings, public: Public) -> Clients:
 
     That session has checked the settings and logged which data cannot be read.
     """
-    named = arguments(settings.dataset)
-    dataset = load_dataset(named, settings.model.name, public)
+    dataset = load_dataset(arguments(settings.dataset), settings.model.name, public)
     model = build_model(settings.model, dataset, settings.seed)
-    plan = build_client_plan(settings, layout_of(model).dimension)
-    return Clients(dataset, model, settings.client, plan)
+    return Clients(dataset, model, settings.client, build_client_plan(settings, layout_of(model).dimension))
 
 
 @dataclass(frozen=True)
@@ -231,9 +229,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
 
 def run_secret(settings: Settings) -> SecretKey:
     """Return the run secret: from the system, or from the seed for a run that is reproducible, NOT private."""
-    if settings.run.reproducible:
-        return SecretKey.reproducible(settings.seed)
-    return SecretKey.generate()
+    return SecretKey.reproducible(settings.seed) if settings.run.reproducible else SecretKey.generate()
 
 
 @keyed("population", PopulationSettings)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, make_dataclass
 from functools import partial
 from typing import Any, Literal
 
-from client.imports import check_takes, import_maker, import_path
+from client.imports import calling, check_takes, import_maker, import_path
 from experiments.settings.data import arguments
 from experiments.settings.values import Choice, Option, keyed
 from fedmf.checks import check_choice
@@ -185,19 +185,14 @@ def build_optimizer(settings: OptimizerSettings) -> Optimizer:
 
 def _make(maker: Callable[..., Any], given: Mapping[str, Any], name: str) -> Optimizer:
     """Return a custom optimizer, made of a copy of its settings."""
-    try:
-        own = maker(**deepcopy(dict(given)))
-    except (Exception, SystemExit) as error:
-        raise SettingError(
-            f"optimizer.name is {name!r}, which raised {type(error).__name__} when it was made ({error})."
-        ) from error
+    own = calling(f"optimizer.name is {name!r}, which cannot be made", maker, **deepcopy(dict(given)))
     if not isinstance(own, Optimizer):
         raise SettingError(f"optimizer.name is {name!r}, which made a {type(own).__name__}, no Optimizer.")
     return own
 
 
+# What the mechanism is fitted to: the optimizer over the whole run, or one epoch of prefix sums or of its momentum.
 WorkloadName = Literal["run", "prefix_sum", "momentum"]
-"""What the mechanism is fitted to: the optimizer over the whole run, or one epoch of prefix sums or of its momentum."""
 
 _OWN_FAMILY = 'MODULE:FAMILY, a fedmf.mechanisms.Family of your own (docs/tutorial.md, "Your own mechanism")'
 
@@ -280,8 +275,7 @@ def fit(
 
 def run_workloads(rounds: int, epochs: int, *, beta: float, schedule: str) -> tuple[Workload, ...]:
     """Return the workload of each epoch of `rounds` rounds: momentum, and the schedule over all rounds of the run."""
-    shares = None if schedule == "constant" else rates(schedule, rounds * epochs)
-    return of_run(rounds, epochs, beta, shares)
+    return of_run(rounds, epochs, beta, None if schedule == "constant" else rates(schedule, rounds * epochs))
 
 
 def lowest_rms_error(run: RunFactorization) -> float | None:

@@ -31,7 +31,6 @@ class Lines(logging.Formatter):
     """Writes a record as JSON where this process does, else as text: a message to the user as itself."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record's text or JSON object."""
         if is_on():
             return self._as_json(record)
         if record.name != messages.name:

@@ -20,14 +20,14 @@ from fedmf.errors import SettingError
 # A run records fewer than a hundred values, in addition to those of custom code.
 DEEPEST, MOST_VALUES = 32, 100_000
 
+# Keys of a group that may be an import path; `metrics` may list others.
 CODE = ("name", "loss", "trainer")
-"""Keys of a group that may be an import path; `metrics` may list others."""
 
+# Settings whose code worker processes import.
 OF_WORKERS = ("dataset.name", "model.name", "client.loss", "client.trainer")
-"""Settings whose code worker processes import."""
 
+# Settings as plain values by group, of this or an earlier version: a run directory outlives the code.
 Recorded = Mapping[str, Any]
-"""Settings as plain values by group, of this or an earlier version: a run directory outlives the code."""
 
 
 def to_yaml(settings: Settings | Recorded) -> str:

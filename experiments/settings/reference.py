@@ -15,6 +15,7 @@ from experiments.settings.values import Choice, is_group, plain, text_of
 PACKAGE = Path(__file__).resolve().parents[1]
 CONF = PACKAGE.parent / "conf"
 RUN = "simulate"
+# The class of each command's settings, below `experiments`.
 SETTINGS = {
     RUN: "settings.schema:Settings",
     "audit": "audit.__main__:AuditSettings",
@@ -30,7 +31,6 @@ SETTINGS = {
     "runs": "runs:RunsSettings",
     "vocabulary": "vocabulary:VocabularySettings",
 }
-"""The class of each command's settings, below `experiments`."""
 NOT_SIMULATED = ("deployment",)  # choices that `flwr run` makes by itself, and no user
 
 

@@ -32,8 +32,8 @@ from server.cohort import UnreadyNodes
 FOR_DEPLOYMENTS = ("min_available", "max_clients_per_node", "nodes", "unready_nodes")  # of the population
 
 
+# Where metrics go in addition to the run directory.
 LoggerName = Literal["none", "tensorboard", "mlflow", "wandb"]
-"""Where metrics go in addition to the run directory."""
 
 
 @dataclass(frozen=True)
@@ -300,10 +300,10 @@ def keys_of(what: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+# What a call says of itself and not of its run.
 OF_THE_CALL = keys_of("call")
-"""What a call says of itself and not of its run."""
+# What may differ between the calls that carry one run to its end: it changes speed and output and not the run.
 FREE = (*OF_THE_CALL, *keys_of("watching"))
-"""What may differ between the calls that carry one run to its end: it changes speed and output and not the run."""
 
 
 def of_the_run(values: Mapping[str, Any], group: str = "") -> dict[str, Any]:

@@ -23,8 +23,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from fedmf.errors import FedmfError, RunStoppedError, SettingError
 
 T = TypeVar("T")
+# Stands for a value that must be given, as Hydra writes it.
 GIVEN = "???"
-"""Stands for a value that must be given, as Hydra writes it."""
 _BARE = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)  # text that needs no quotes in an override
 _WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
 _BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
@@ -32,8 +32,8 @@ HOW_TO_RESUME = "Resume with run.resume=true."
 _IN_YAML = {"True": "true", "False": "false", "None": "null"}
 Output = Literal["text", "json"]
 PRINTED = "what is printed, a table for people or one JSON document"
+# What a field may state of its values, in its metadata, in pydantic's words.
 RANGES = {"at_least": "ge", "above": "gt", "at_most": "le"}
-"""What a field may state of its values, in its metadata, in pydantic's words."""
 
 
 class Option(NamedTuple):

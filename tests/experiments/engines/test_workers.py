@@ -285,7 +285,7 @@ def test_where_the_runs_own_process_has_no_room_it_stops_before_the_first_round(
 
     monkeypatch.setattr(engine.Experiment, "make_trainer", make)
     with pytest.raises(
-        RunStoppedError, match=r"trainer cannot be made \(OutOfMemoryError: CUDA out of memory"
+        RunStoppedError, match=r"trainer cannot be made: OutOfMemoryError: CUDA out of memory"
     ):
         runs.run(tmp_path / "run", *SMALL, NET)
     assert has_released_nothing(tmp_path / "run")

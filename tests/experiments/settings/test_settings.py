@@ -273,7 +273,7 @@ def custom(name, settings="null"):
         ("unsaid", "null", "does not say that it makes a Optimizer, so that it was not called"),
         ("signs", "{rat: 0.5}", r"rat is 0.5, but .*:signs does not use it; it takes rate"),
         ("signs", "{*rat: 0.5}", r"^optimizer\.settings\.\*rat is 0.5, but .*:signs does not use it"),
-        ("leaving", "null", r"which raised SystemExit when it was made \(0\)"),
+        ("leaving", "null", "which cannot be made: SystemExit: 0"),
         ("lying", "null", "which made a int, no Optimizer"),
     ],
 )
