@@ -9,33 +9,29 @@ you name it yourself (`model=custom model.name=MODULE:CLASS`) or set `trust_code
 the directory.
 """
 
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
+
+from client.imports import need
 from experiments.cli import command, output
 from experiments.run_files.directory import MODEL, finite
-from experiments.run_files.model_files import (
-    SUFFIXES,
-    as_onnx,
-    as_safetensors,
-    as_torch,
-    load_model,
-    need_format,
-    read_arrays,
-    recorded_seed,
-    refuse_taken_place,
-    statement_path,
-    with_given,
-)
+from experiments.run_files.model_files import as_onnx, load_model, read_tensors, recorded_seed, with_given
 from experiments.run_files.reader import read_run
 from experiments.settings.data import ModelSettings
 from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_code
 from experiments.settings.values import PRINTED, Output
+from fedmf.errors import RunDirectoryError
 from fedmf.setting import REQUIRED, setting
 from fedmf.version import __version__
+
+SUFFIXES = {"torch": ".pt", "safetensors": ".safetensors", "onnx": ".onnx"}
+PACKAGES = {"safetensors": ("safetensors.torch",), "onnx": ("onnx", "onnxscript")}
 
 
 @dataclass(frozen=True)
@@ -75,11 +71,17 @@ def written(settings: ExportSettings) -> tuple[list[Path], str]:
     Raises a `FedmfError` before anything is written for a run that has not finished, a place that is taken, a package
     that is not installed, code that only the directory names, and a model that the format cannot hold.
     """
-    need_format(settings.format)
+    for package in PACKAGES.get(settings.format, ()):
+        need(package, f"format={settings.format}", extra=settings.format)
     directory = Path(settings.directory)
     run = read_run(directory)
     file = directory / f"model{SUFFIXES[settings.format]}" if settings.to is None else Path(settings.to)
-    refuse_taken_place(file, settings.format)
+    beside = file.with_name(f"{file.name}.json")  # a torch file's statement
+    for path in (file, beside) if settings.format == "torch" else (file,):
+        if path.exists() or path.is_symlink():
+            raise RunDirectoryError(f"{path} exists; nothing was written. Name another file as to=FILE.")
+    if not file.parent.is_dir():
+        raise RunDirectoryError(f"to is {file}, but {file.parent} is no folder; make it first.")
     seed, shape = recorded_seed(run.config), run.shape
     build = with_given(run.config["model"], settings.model)
     paragraph, made = run.privacy["paragraph"], {**build, **shape, "start": None, "seed": seed}
@@ -94,10 +96,14 @@ def written(settings: ExportSettings) -> tuple[list[Path], str]:
             refuse_code(directory, {"model": build}, given=[settings.model.name], consent="trust_code=true")
         files = {file: as_onnx(load_model(directory, build, shape, seed), shape, along)}
     elif settings.format == "safetensors":
-        files = {file: as_safetensors(read_arrays(directory / MODEL), along)}
+        from safetensors.torch import save
+
+        files = {file: save(read_tensors(directory / MODEL), metadata={"format": "pt", **along})}
     else:
         statement = json.dumps({**along, "privacy": run.privacy, "model": made}, indent=2).encode() + b"\n"
-        files = {statement_path(file): statement, file: as_torch(read_arrays(directory / MODEL))}
+        buffer = io.BytesIO()
+        torch.save(read_tensors(directory / MODEL), buffer)  # `torch.load(..., weights_only=True)` reads it
+        files = {beside: statement, file: buffer.getvalue()}
     for path, data in files.items():
         with path.open("xb") as opened:
             opened.write(data)

@@ -69,7 +69,6 @@ class Result:
         return f"<Result {self.directory.name}{self._how_it_stopped}: accuracy {accuracy}. {statement_lines(self.run)[0]}>"
 
     def _repr_html_(self) -> str:
-        """Return the table and the statement in short, as a notebook shows them."""
         said = statement_lines(self.run)  # whose last line names the page, which a run has at its end
         first = (f"{self.directory}{self._how_it_stopped}", self.learning)
         lines = (*filter(None, first), *(said if self.stopped is None else said[:-1]))

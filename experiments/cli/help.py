@@ -58,7 +58,6 @@ def _sections(known: Reference, topics: Collection[str]) -> Iterator[tuple[str, 
 
 
 def _row(item: Setting) -> Row:
-    """Return a setting with its default, and what it is."""
     kind = ", ".join((item.type, *item.choices))
     of = f"; with {item.group}={', '.join(item.of)}" if item.of else ""
     return f"  {item.key} = {item.default}", f"{item.meaning} [{kind}{of}]"

@@ -26,11 +26,13 @@ def console() -> "Console":
 
 
 def show(form: Output, document: Any, print_text: Callable[[], object]) -> None:
-    """Print what a command found: as one JSON document, or as `print_text` does for people."""
-    if form == "json":
-        print_json(document)
-    else:
+    """Print what a command found: as one JSON document, infinite and undefined numbers null, or as `print_text` does for people."""
+    if form != "json":
         print_text()
+        return
+    from experiments.run_files.directory import finite  # with the server's files, which take half a second
+
+    print(json.dumps(finite(document), indent=2))
 
 
 def print_table(
@@ -47,10 +49,3 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     console().print(table)
-
-
-def print_json(document: Any) -> None:
-    """Print one JSON document to stdout; infinite and undefined numbers become null."""
-    from experiments.run_files.directory import finite  # with the server's files, which take half a second
-
-    print(json.dumps(finite(document), indent=2))

@@ -20,12 +20,13 @@ SHOWN = (
 
 def show(form: Output, run: Run) -> None:
     """Print what a finished run did: a table and the statement in short for people, or summary.json for programs."""
-    if form == "json":
-        output.print_json(run.summary)
-        return
-    output.print_table("Result", {}, rows(run), title_justify="left")
-    for line in (*filter(None, [run.summary.get("learning")]), *statement_lines(run)):
-        output.console().print(line, markup=False, soft_wrap=True)  # lines are searched for
+
+    def print_text() -> None:
+        output.print_table("Result", {}, rows(run), title_justify="left")
+        for line in (*filter(None, [run.summary.get("learning")]), *statement_lines(run)):
+            output.console().print(line, markup=False, soft_wrap=True)  # lines are searched for
+
+    output.show(form, run.summary, print_text)
 
 
 def statement_lines(run: Run) -> tuple[str, ...]:

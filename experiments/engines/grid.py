@@ -147,7 +147,6 @@ class FaultyWorker:
         return arrived
 
     def _draw(self, message: Message) -> tuple[str, bool]:
-        """Return what happens to a task, and whether its reply comes twice."""
         task = message.content.config_records[wire.TASK]
         (client,) = clients_of(message)  # with faults each client has a message of its own
         where = (client, int(task[wire.EPOCH]), int(task[wire.STEP]))  # type: ignore[arg-type]

@@ -196,7 +196,6 @@ def attempt(start: "Callable[..., Future[Any]]", *arguments: object) -> "Future[
 
 
 def _heard(future: "Future[Played]") -> Message:
-    """Return a process's reply, and note in this process what was noted there."""
     reply, notes = future.result()
     noted.extend(notes)
     return reply

@@ -194,7 +194,6 @@ def recommended(plans: Sequence[Plan]) -> tuple[Plan, str]:
 
 
 def _row(plan: Plan) -> dict[str, Any]:
-    """Return a plan as a row of the table; the bytes are of values, without envelopes."""
     return {
         **sizes_of(plan),
         "epochs": plan.participation.epochs,
@@ -209,5 +208,4 @@ def _row(plan: Plan) -> dict[str, Any]:
 
 
 def _bytes_in_all(plan: Plan) -> float:
-    """Return the bytes of values that a client sends in the run, once an epoch."""
     return plan.value_bytes * plan.participation.epochs

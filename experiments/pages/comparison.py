@@ -327,7 +327,6 @@ def largest_epsilon(runs: Sequence[Run]) -> str:
 
 
 def _metric(name: str, row: dict[str, Any]) -> str:
-    """Return a metric with its standard error and, where not all runs have a value of it, how many do."""
     mean, error, count = (row[f"{name}{end}"] for end in ("", "_standard_error", "_runs"))
     if mean is None:
         return number(None)

@@ -69,7 +69,6 @@ class LinePlot:
     bytes_on: str = ""
 
     def _repr_png_(self) -> bytes:
-        """Return the plot as a notebook shows it."""
         return rendered(self, "png")
 
     def figure(self, looks: Sequence[str] = ()) -> Figure:

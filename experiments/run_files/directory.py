@@ -240,7 +240,6 @@ def _checked(text: bytes, kinds: dict[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return whether a value is of a kind."""
     return bool(
         any(_fits(value, each) for each in kind)
         if isinstance(kind, tuple)

@@ -113,7 +113,6 @@ def in_order(rows: Iterable[T], by: str) -> list[T]:
 
 
 def _check_known(setting: str, key: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Raise `SettingError` for a key that none of the rows has."""
     if (every := list(rows)) and not any(key in row for row in every):
         raise SettingError(
             f"{setting} names {key}, which no run has; such as accuracy, model, client.learning_rate."

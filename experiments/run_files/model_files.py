@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from client.data import NEXT_TOKEN
-from client.imports import need, reason
+from client.imports import reason
 from client.parameters import as_tensor, set_arrays, stored_shapes
 from experiments.run_files.directory import MODEL
 from experiments.settings.data import DatasetSettings, ModelSettings, arguments
@@ -81,43 +81,12 @@ def read_arrays(file: Path, shapes: Mapping[str, tuple[int, ...]] | None = None)
         ) from error
 
 
-SUFFIXES = {"torch": ".pt", "safetensors": ".safetensors", "onnx": ".onnx"}
-_PACKAGES = {"safetensors": ("safetensors.torch",), "onnx": ("onnx", "onnxscript")}
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Return the arrays of a model's .npz file as a state dict. Raises as `read_arrays`."""
+    return {name: as_tensor(name, np.ascontiguousarray(array)) for name, array in read_arrays(file).items()}
+
+
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-
-
-def need_format(name: str) -> None:
-    """Raise `SettingError` for a format whose packages are not installed."""
-    for package in _PACKAGES.get(name, ()):
-        need(package, f"format={name}", extra=name)
-
-
-def statement_path(file: Path) -> Path:
-    """Return the path of a torch file's statement."""
-    return file.with_name(f"{file.name}.json")
-
-
-def refuse_taken_place(file: Path, name: str) -> None:
-    """Raise `RunDirectoryError` where an export would write over something, or where there is no folder for it."""
-    for path in (file, statement_path(file)) if name == "torch" else (file,):
-        if path.exists() or path.is_symlink():
-            raise RunDirectoryError(f"{path} exists; nothing was written. Name another file as to=FILE.")
-    if not file.parent.is_dir():
-        raise RunDirectoryError(f"to is {file}, but {file.parent} is no folder; make it first.")
-
-
-def as_torch(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return a state dict as `torch.load(..., weights_only=True)` reads it."""
-    buffer = io.BytesIO()
-    torch.save(_tensors(arrays), buffer)
-    return buffer.getvalue()
-
-
-def as_safetensors(arrays: Mapping[str, np.ndarray], along: Mapping[str, str]) -> bytes:
-    """Return a state dict as a safetensors file."""
-    from safetensors.torch import save
-
-    return save(_tensors(arrays), metadata={"format": "pt", **along})
 
 
 def as_onnx(model: nn.Module, shape: Mapping[str, Any], along: Mapping[str, str]) -> bytes:
@@ -159,8 +128,12 @@ def as_onnx(model: nn.Module, shape: Mapping[str, Any], along: Mapping[str, str]
             theirs = np.asarray(evaluator.run(None, {"x": x[:2].numpy()})[0])
             ours = model(x[:2]).numpy()
     except Exception as error:  # whatever torch's exporter meets in a custom module
+        first: BaseException = error
+        while first.__cause__ is not None:
+            first = first.__cause__
         raise SettingError(
-            f"this model cannot be written as ONNX: {_first_cause(error)}. format=torch and format=safetensors take any model."
+            f"this model cannot be written as ONNX: {_COLOURS.sub('', reason(first))[:300]}. format=torch and format=safetensors "
+            "take any model."
         ) from error
     furthest = 1e-4 * float(np.abs(ours).max())
     if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=1e-3, atol=furthest):
@@ -169,14 +142,3 @@ def as_onnx(model: nn.Module, shape: Mapping[str, Any], along: Mapping[str, str]
             "inputs there are; use format=torch or format=safetensors."
         )
     return data
-
-
-def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: as_tensor(name, np.ascontiguousarray(array)) for name, array in arrays.items()}
-
-
-def _first_cause(error: BaseException) -> str:
-    """Return what an exporter stumbled over first, without its colours, in 300 characters at most."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return _COLOURS.sub("", reason(error))[:300]

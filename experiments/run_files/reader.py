@@ -172,12 +172,8 @@ def fixed(settings: Settings | Recorded) -> dict[str, Any]:
     return {**without(document, FREE), "engine=deployment": engine.get("name") == "deployment"}
 
 
-# A setting that is not the run's: its key, what the run has, and what was given.
-Difference = tuple[str, Any, Any]
-
-
-def differences(held: Recorded, wanted: Recorded, besides: Sequence[str] = ()) -> list[Difference]:
-    """Return what differs, apart from what may and from the keys `besides`.
+def differences(held: Recorded, wanted: Recorded, besides: Sequence[str] = ()) -> list[tuple[str, Any, Any]]:
+    """Return the settings that differ, apart from those that may and the keys `besides`: key, value held, value wanted.
 
     >>> differences({"seed": 1, "engine": {"workers": 1}}, {"seed": 2, "engine": {"workers": 4}})
     [('seed', 1, 2)]

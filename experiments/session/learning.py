@@ -88,7 +88,6 @@ def learning(settings: Settings, experiment: Experiment, end: Score) -> dict[str
 
 
 def _advice(settings: Settings, experiment: Experiment, base: Baseline) -> str:
-    """Return what rehearsals tell of the run's rates and of others."""
     messages.info("this run did not learn: its learning rates are rehearsed on public rows, without noise")
     rounds = min(ROUNDS, experiment.plan.participation.rounds)
     where = f"in {rounds} of {experiment.plan.participation.rounds} rounds on public rows"

@@ -159,10 +159,11 @@ class Session:
         `population` is given the folder of checkpoints and who is told of nodes; `engine` is given the strategy and calls its `start`.
         """
         settings, path = self._settings, self._directory.path
+        create = stopping_on_disk_errors()(self._directory.create)
         with (
             open_watch(settings, path.name) as self._watch,
             # `fedmf runs` has the lock while it looks whether a run has it.
-            locked(self._make_folder() / LOCK, 0.5),
+            locked(create() / LOCK, 0.5),
             contextlib.closing(self._checkpoint),
             open_logger(settings.logger, path) as log,
         ):
@@ -215,11 +216,6 @@ class Session:
                 with contextlib.suppress(OSError):  # what stopped the session counts, not a full disk besides
                     self._provenance.write()
                 raise
-
-    @stopping_on_disk_errors()
-    def _make_folder(self) -> Path:
-        """Return the folder of checkpoints, made where it is not there."""
-        return self._directory.create()
 
     def _take_up_plan(self) -> None:
         """Continue with the noise multiplier and the tables of earlier epochs; extend a finished run where that is asked for."""
@@ -284,7 +280,6 @@ class Session:
             diagnostics.turns.append(note)
 
     def _on_heard(self, number: int, asked: Sequence[str], answered: Sequence[str]) -> None:
-        """Count who was heard, and who failed where this machine knows."""
         self._watch.on_heard(answered)
         self.failures.on_heard(number, asked)
 

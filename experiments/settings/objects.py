@@ -62,13 +62,13 @@ def _path_of(lent: dict[str, Any], plain: tuple[type, ...], value: object) -> st
     path = _import_path(value)
     if path is None:
         name = getattr(value, "__name__", type(value).__name__).strip("<>")  # "lambda" of a lambda
-        path = f"{LENT}{_digest(value, plain)}:{name}"
+        parts = _of_dataset(value) if isinstance(value, Dataset) else _of_code(value, plain)
+        path = f"{LENT}{hashlib.sha256(b''.join(parts)).hexdigest()[:12]}:{name}"
         lent[path] = partial(lambda loaded: loaded, value) if isinstance(value, Dataset) else value
     return path
 
 
 def _import_path(value: object) -> str | None:
-    """Return where an import finds `value` itself, None where none does."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     held = sys.modules.get(str(module))
     if (
@@ -80,15 +80,7 @@ def _import_path(value: object) -> str | None:
     return f"{module}:{name}"
 
 
-def _digest(value: object, plain: tuple[type, ...]) -> str:
-    digest = hashlib.sha256()
-    for part in _of_dataset(value) if isinstance(value, Dataset) else _of_code(value, plain):
-        digest.update(part)
-    return digest.hexdigest()[:12]
-
-
 def _of_dataset(dataset: Dataset) -> Iterator[bytes]:
-    """Yield what is public of a data set."""
     yield repr((dataset.name, len(dataset.clients), dataset.public, dataset.unit, dataset.uncovered)).encode()
     yield digest_arrays({"x": dataset.test.x[:], "y": dataset.test.y[:]}).encode()
 

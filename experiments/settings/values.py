@@ -92,7 +92,6 @@ def make(settings: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
 
 
 def _made(hint: Any, value: Any, key: str) -> Any:
-    """Return a plain value of the setting or group `key` as the type `hint`."""
     if value == GIVEN:
         raise SettingError(f"{key} is missing; give it as {key}=VALUE.")
     if not is_dataclass(hint):
