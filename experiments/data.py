@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from client.data.benchmarks import BENCHMARKS, FEMNIST, SHAKESPEARE
@@ -22,37 +23,25 @@ from client.data.conversion import Benchmark
 from client.data.reading import reading
 from client.data.sources import source_at, sqlite
 from client.imports import need
-from experiments.cli.command import end_with, guard
-from experiments.cli.console import USER_MISTAKE
+from experiments.cli.command import end_with
 from experiments.settings.log import messages, stderr_handler
 from experiments.settings.reference import called
-from fedmf.errors import DataError
+from fedmf.errors import DataError, SettingError
 
 
-def main(arguments: list[str]) -> int:
-    """Do what the arguments ask for and return the exit code."""
+def main(arguments: list[str]) -> None:
+    """Do what the arguments ask for. Raises a `FedmfError` for a mistake."""
     command = called("data")
     if {"-h", "--help"} & set(arguments):
         print((__doc__ or "").replace("python -m experiments.data", command))
-        return 0
-    match arguments:
-        case ["import", source, out]:
-            return guard(lambda: _import(source, Path(out)))
-        case _:
-            sys.stderr.write(f"error: the command is `{command} import SOURCE OUT`; --help says more.\n")
-            return USER_MISTAKE
-
-
-def _import(source: str, out: Path) -> None:
-    columns = (
-        TextColumn("importing {task.fields[source]}"),
-        MofNCompleteColumn(),
-        TextColumn("examples"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, source=source)
-        name = import_data(source, out, lambda count: progress.advance(task, count))
+        return
+    if len(arguments) != 3 or arguments[0] != "import":
+        raise SettingError(f"the command is `{command} import SOURCE OUT`; --help says more.")
+    _, source, out = arguments
+    columns = (TextColumn("importing {task.description}"), MofNCompleteColumn(), TextColumn("examples"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(escape(source), total=None)
+        name = import_data(source, Path(out), lambda count: progress.advance(task, count))
     messages.info(f"{out} is written: dataset={name} dataset.path={out}")
 
 

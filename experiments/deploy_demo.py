@@ -33,7 +33,6 @@ from fedmf.setting import setting
 
 TWO_EPOCHS = "population.cohort_size=239 population.epochs=2 optimizer.learning_rate=2"
 NODES = 3
-_PAUSE = 0.2  # seconds between two looks at the processes
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,13 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
     with Loopback() as loopback:
         messages.info(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
         start(loopback, clients)
-        train(loopback, overrides)
+        messages.info(
+            f"flwr run . loopback --stream -c 'overrides=\"population.nodes={loopback.nodes} {overrides}\"'"
+        )
+        process = loopback.submit(overrides, sys.stderr)
+        while process.poll() is None:
+            loopback.refuse_ended()
+            time.sleep(0.2)
     if not is_finished(directory.path):
         raise RunStoppedError("the run did not finish; its log above says why.")
     show(settings.output, read_run(directory.path))
@@ -80,17 +85,6 @@ def start(loopback: Loopback, clients: int) -> None:
         loopback.register(node)
         loopback.start_supernode(node, overrides)
         messages.info(f"{node} registered with its own key; it holds {end - first} clients")
-
-
-def train(loopback: Loopback, overrides: str) -> None:
-    """Submit the app, whose server's log goes to stderr, and wait until the run ends."""
-    messages.info(
-        f"flwr run . loopback --stream -c 'overrides=\"population.nodes={loopback.nodes} {overrides}\"'"
-    )
-    process = loopback.submit(overrides, sys.stderr)
-    while process.poll() is None:
-        loopback.refuse_ended()
-        time.sleep(_PAUSE)
 
 
 if __name__ == "__main__":

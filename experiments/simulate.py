@@ -17,13 +17,12 @@ report.html.
 
 import logging
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.cli.command import end_with, guard, show_help
+from experiments.cli.command import end_with, show_help
 from experiments.settings import log as json_log
-from experiments.settings.log import stderr_handler
+from experiments.settings.log import messages, stderr_handler
 
 # What trains is imported where it is used: help has no need of it, nor have worker processes, which import this file.
 if TYPE_CHECKING:
@@ -38,9 +37,15 @@ def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
     from experiments.cli.result import show
     from experiments.pages.wording import text_of
     from experiments.run_files.reader import read_run
+    from experiments.session.resume import how_to_continue
     from experiments.session.session import simulate
 
-    is_new, run = simulate(settings, directory, name), read_run(directory)
+    try:
+        is_new = simulate(settings, directory, name)
+    except KeyboardInterrupt:
+        messages.info(how_to_continue(settings, directory))
+        raise
+    run = read_run(directory)
     chosen = settings.run.optimized_metric
     if name and settings.output != "json":
         metric = chosen or "accuracy"
@@ -72,7 +77,7 @@ def main() -> None:
     logging.getLogger("flwr").setLevel(logging.WARNING)
     if "run.log=json" in sys.argv:  # also for errors in the other settings
         json_log.install()
-    end_with(partial(guard, run))
+    end_with(run)
 
 
 if __name__ == "__main__":

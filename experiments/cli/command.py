@@ -40,15 +40,15 @@ def run(
             function(composing(arguments) if composing else compose(name, arguments, settings))
 
     logging.basicConfig(handlers=[stderr_handler("%(message)s")], level=logging.INFO)
-    end_with(lambda: guard(action))
+    end_with(action)
 
 
-def end_with(action: Callable[[], int]) -> NoReturn:
-    """Exit with the code that `action` returns, or with 130 and without a traceback after Ctrl-C, SIGTERM or SIGHUP."""
+def end_with(action: Callable[[], object]) -> NoReturn:
+    """Exit with the code of `action`, see `guard`, or with 130 and without a traceback after Ctrl-C, SIGTERM or SIGHUP."""
     try:
         for number in ending_signals():
             signal.signal(number, signal.default_int_handler)
-        ending_quietly(action)
+        ending_quietly(lambda: guard(action))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -170,9 +170,9 @@ def _mean(name: str, values: Sequence[float | None]) -> dict[str, float | None]:
 
 def bytes_to_reach(run: Run, target: float | None) -> float | None:
     """Return the bytes that all clients had sent when a scored round first reached `target`, or None."""
-    sent = accumulate(float(line["uplink_bytes"]) for line in run.rounds)
-    reached = (target is not None and (line.get("accuracy") or 0.0) >= target for line in run.rounds)
-    return next((so_far for so_far, enough in zip(sent, reached, strict=True) if enough), None)
+    least = math.inf if target is None else target
+    sent = zip(accumulate(float(line["uplink_bytes"]) for line in run.rounds), run.rounds, strict=True)
+    return next((so_far for so_far, line in sent if (line.get("accuracy") or 0.0) >= least), None)
 
 
 def is_not_private(run: Run) -> bool:

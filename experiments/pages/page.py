@@ -93,12 +93,9 @@ def write_page(page: Page, file: Path, plots: str | None = None) -> list[Path]:
     )
     lines = [line.label for section in page.sections if section.plot for line in section.plot.series]
     looks = tuple(dict.fromkeys(lines))  # one colour on a page for a line of one name
-
-    def picture(plot: LinePlot) -> str:
-        """Return a plot as the address of an image that contains it."""
-        return f"data:image/svg+xml;base64,{b64encode(rendered(plot, 'svg', looks)).decode()}"
-
-    text = environment.from_string(TEMPLATE).render(page=page, picture=picture)
+    text = environment.from_string(TEMPLATE).render(
+        page=page, picture=lambda plot: b64encode(rendered(plot, "svg", looks)).decode()
+    )
     write_output(file, text.encode(errors="backslashreplace"))
     for path, plot in files.items():
         write_output(path, rendered(plot, path.suffix[1:], looks))
@@ -232,7 +229,7 @@ table.{{ look }} thead { display: none; }
 </table></div>
 {% endif %}
 {% if section.plot %}<figure>
-<img src="{{ picture(section.plot) }}" alt="Plot: {{ section.title }}" aria-describedby="{{ section.plot.name }}-caption">
+<img src="data:image/svg+xml;base64,{{ picture(section.plot) }}" alt="Plot: {{ section.title }}" aria-describedby="{{ section.plot.name }}-caption">
 <figcaption id="{{ section.plot.name }}-caption">{{ section.plot.caption }}</figcaption>
 </figure>
 {% endif %}

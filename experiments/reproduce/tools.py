@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
 
-from experiments.cli.command import end_with, guard
+from experiments.cli.command import end_with
 from experiments.reproduce import Table, Value
 from experiments.settings.values import defaults, make
 from fedmf import compiling
@@ -51,7 +51,7 @@ def run(
             given: Any = OmegaConf.to_container(OmegaConf.from_dotlist(arguments))
             function(make(settings, {**defaults(settings), **given}))
 
-    end_with(lambda: guard(action))
+    end_with(action)
 
 
 def progress(items: Sequence[T], words: str) -> Iterable[T]:

@@ -59,7 +59,12 @@ class Provenance:
             "started": _now(),
             "allows": list(allows),
             "software": software() | {"bundle": bundle},
-            "machine": machine(accelerator),
+            "machine": {  # its class
+                "system": f"{platform.system()} on {platform.machine()}",
+                "cores": len(os.sched_getaffinity(0)),
+                "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+                "accelerator": accelerator,
+            },
         }
 
     def begin(self, first_round: int) -> None:
@@ -164,16 +169,6 @@ def files_digest(files: Iterable[tuple[str, Path]]) -> str:
         digest.update(b"%s\0%d\0" % (name.encode(), len(data)))
         digest.update(data)
     return digest.hexdigest()[:16]
-
-
-def machine(accelerator: str | None) -> dict[str, Any]:
-    """Return the class of this machine; `accelerator` is the one that the run uses, None for none."""
-    return {
-        "system": f"{platform.system()} on {platform.machine()}",
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "accelerator": accelerator,
-    }
 
 
 def _now() -> str:

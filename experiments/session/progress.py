@@ -17,6 +17,8 @@ from rich.table import Column
 
 from client.metrics import ALWAYS
 from experiments.engines.grid import Failure
+from experiments.pages.wording import text_of
+from experiments.run_files.directory import finite
 from experiments.settings.log import is_on, messages
 from fedmf.accounting.caveats import LARGEST
 from fedmf.checks import rounded_up
@@ -51,13 +53,11 @@ def standing(
         mark = f", {NOT_PRIVATE}" if end > LARGEST else ""
         parts.append(f"epsilon {rounded_up(epsilon)} of {rounded_up(end)}{mark}")
     if scored is not None:
-        parts.append(f"accuracy {_number(values.get('accuracy'), '.1%')} (round {scored})")
-    parts += [f"{name} {_number(value, '.4g')}" for name, value in values.items() if name not in ALWAYS]
+        parts.append(f"accuracy {text_of('accuracy', finite(values.get('accuracy')))} (round {scored})")
+    parts += [
+        f"{name} {text_of(name, finite(value))}" for name, value in values.items() if name not in ALWAYS
+    ]
     return " | ".join(parts)
-
-
-def _number(value: Any, form: str) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:{form}}".replace("%", " %")
 
 
 class View:

@@ -24,7 +24,8 @@ from experiments.run_files.reader import (
 from experiments.settings.compose import compose, from_file, given_values, is_true
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.log import messages
-from experiments.settings.recorded import Recorded, flattened, refuse_code, restored, to_yaml
+from experiments.settings.recorded import Recorded, flattened, named_code, refuse_code, restored, to_yaml
+from experiments.settings.reference import RUN, called
 from experiments.settings.schema import FREE, Settings, of_the_run
 from experiments.settings.values import keyed, plain
 from fedmf.checks import counted, rounded_up
@@ -182,6 +183,14 @@ def taken_up(settings: Settings, directory: RunDirectory) -> Settings | None:
     return None
 
 
+def how_to_continue(settings: Settings, directory: Path) -> str:
+    """Return in a sentence how a run that was interrupted can be resumed."""
+    if not (directory / CONFIG).exists():  # the first file of a run
+        return "interrupted before the run began"
+    trust = f" {CONSENT}" if named_code(plain(settings)) else ""
+    return f"interrupted: continue with `{called(RUN)} run.directory={directory} run.resume=true{trust}`"
+
+
 def write_page(directory: Path) -> None:
     """Write the page of the run in `directory`."""
     from experiments.pages.run_page import write_report  # matplotlib: a run has no need of it before its end
@@ -225,10 +234,9 @@ def begin(
 
 def complete(settings: Settings, directory: RunDirectory) -> None:
     """Put the limit and the parts of a run that continues into config.yaml, where a crash has kept them from it."""
-    recorded, limits = read_config(directory.path), _limits(settings)
-    leaves = dict(flattened(recorded))
-    if any(leaves.get(key) != value for key, value in limits.items()):
-        directory.write_text(CONFIG, to_yaml(with_limits(recorded, limits)))
+    recorded = read_config(directory.path)
+    if (now := with_limits(recorded, _limits(settings))) != recorded:
+        directory.write_text(CONFIG, to_yaml(now))
 
 
 def _limits(settings: Settings) -> dict[str, Any]:

@@ -159,11 +159,10 @@ class Session:
         `population` is given the folder of checkpoints and who is told of nodes; `engine` is given the strategy and calls its `start`.
         """
         settings, path = self._settings, self._directory.path
-        create = stopping_on_disk_errors()(self._directory.create)
         with (
             open_watch(settings, path.name) as self._watch,
             # `fedmf runs` has the lock while it looks whether a run has it.
-            locked(create() / LOCK, 0.5),
+            locked(stopping_on_disk_errors()(self._directory.create)() / LOCK, 0.5),
             contextlib.closing(self._checkpoint),
             open_logger(settings.logger, path) as log,
         ):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, make_dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any, Literal
 
 from client.imports import calling, check_takes, import_maker, import_path
@@ -51,11 +52,10 @@ class Faults:
 
     def outcome(self, draw: float) -> str:
         """Return what a uniform draw in [0, 1) decides: "silent", "late", "error" or "answer"."""
-        if draw < self.drop_out:
-            return "silent"
-        if draw < self.drop_out + self.delay:
-            return "late"
-        return "error" if draw < self.drop_out + self.delay + self.error else "answer"
+        ends = zip(
+            accumulate((self.drop_out, self.delay, self.error)), ("silent", "late", "error"), strict=True
+        )
+        return next((outcome for end, outcome in ends if draw < end), "answer")
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,9 @@ from experiments.settings.compose import (
     without_choices,
 )
 from experiments.settings.log import is_on, messages
-from experiments.settings.recorded import named_code
-from experiments.settings.reference import CONF, RUN, called
+from experiments.settings.reference import CONF, called
 from experiments.settings.schema import Settings
-from experiments.settings.values import at_home, make, plain, text_of
+from experiments.settings.values import at_home, make, text_of
 from fedmf.errors import SettingError
 
 # Runs one job into a directory and returns the value that a sweeper chooses by; the text is the name of a sweep's job.
@@ -72,9 +71,7 @@ def run_jobs(
         for text in overrides
     ):
         settings = settings_of(overrides)
-        directory = Path(default_directory(settings.run.directory)).resolve()
-        with saying_how_to_resume(settings, directory):
-            job(settings, directory, "")
+        job(settings, Path(default_directory(settings.run.directory)).resolve(), "")
         return
     overrides, start = start_of(overrides)
     check_keys("config", given_values(overrides), ["hydra"])
@@ -105,21 +102,6 @@ def without_files(arguments: Sequence[str]) -> list[str]:
             text = f"as={text_of(path)}" if option == "--config" else f"{SEARCHPATH}={folder}"
         found.append(text)
     return found
-
-
-@contextmanager
-def saying_how_to_resume(settings: Settings, directory: Path) -> Iterator[None]:
-    """Say how a run that is interrupted inside can be resumed."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if (directory / "config.yaml").exists():  # the first file of a run
-            trust = " run.trust_code=true" if named_code(plain(settings)) else ""
-            command = f"{called(RUN)} run.directory={directory} run.resume=true{trust}"
-            messages.info(f"interrupted: continue with `{command}`")
-        else:
-            messages.info("interrupted before the run began")
-        raise
 
 
 def default_directory(directory: object) -> str:
@@ -158,8 +140,7 @@ def _call(job: Job, config: DictConfig) -> float | None:
         if name:
             messages.info(f"{name}: {' '.join(given)}")
             check_sweeper(hydra_config.sweeper, settings.run.optimized_metric)
-        with saying_how_to_resume(settings, directory):
-            value = job(settings, directory, name)
+        value = job(settings, directory, name)
         if name and value is not None and math.isnan(value):
             raise SettingError(
                 f"run.optimized_metric is {settings.run.optimized_metric}, which the run in {directory} recorded as null."

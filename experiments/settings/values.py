@@ -28,7 +28,6 @@ GIVEN = "???"
 _BARE = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)  # text that needs no quotes in an override
 _WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
 _BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
-HOW_TO_RESUME = "Resume with run.resume=true."
 _IN_YAML = {"True": "true", "False": "false", "None": "null"}
 Output = Literal["text", "json"]
 PRINTED = "what is printed, a table for people or one JSON document"
@@ -227,5 +226,5 @@ def advising_to_resume() -> Iterator[None]:
         yield
     except RunStoppedError as error:
         if "run.resume" not in str(error):
-            error.args = (f"{error} {HOW_TO_RESUME}",)
+            error.args = (f"{error} Resume with run.resume=true.",)
         raise

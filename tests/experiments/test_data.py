@@ -18,6 +18,7 @@ import users_own
 from client.data import Dataset, conversion, load
 from client.data.clients import digest_clients
 from client.data.limits import CheckedClients, readable
+from experiments.cli.command import guard
 from experiments.data import import_data, main
 from experiments.deployment.node import node_settings
 from experiments.run_files.reader import read_config
@@ -191,13 +192,13 @@ def test_the_command_writes_the_folder_says_how_it_is_used_and_writes_nothing_ov
     assert f"dataset=by_user_npz dataset.path={tmp_path / 'out'}" in done.stderr
     assert done.stdout == ""
     assert len(load("by_user_npz", path=str(tmp_path / "out")).clients) == 3
-    assert main(given) == 2
+    assert guard(lambda: main(given)) == 2
     assert "exists already; name a new folder" in capsys.readouterr().err
     inside = small_files.leaf(tmp_path / "leaf", "femnist") / "out"
-    assert main(["import", str(inside.parent), str(inside)]) == 2
+    assert guard(lambda: main(["import", str(inside.parent), str(inside)])) == 2
     assert "out is inside /" in capsys.readouterr().err
     assert not inside.exists()
-    assert main(["import"]) == 2
+    assert guard(lambda: main(["import"])) == 2
 
 
 @pytest.mark.parametrize("given", ["--help", "-h", "import --help", "import a b -h"])
@@ -205,7 +206,7 @@ def test_the_help_names_the_command_as_it_was_called(
     given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["fedmf data", *given.split()])
-    assert main(given.split()) == 0
+    assert guard(lambda: main(given.split())) == 0
     out = capsys.readouterr().out
     assert out.startswith("Prepare data files: `fedmf data import SOURCE OUT`.")
     assert "python -m" not in out
