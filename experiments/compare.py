@@ -115,7 +115,6 @@ def _print(compared: Comparison, files: Sequence[Path]) -> None:
 
 
 def comparison_page(compared: Comparison) -> Page:
-    """Return the page of a comparison."""
     groups = compared.groups
     words = (
         "Values sent: by each client of a cohort in a round, without the envelope. Bytes to an accuracy: of all clients, until "

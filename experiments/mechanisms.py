@@ -77,7 +77,6 @@ class MechanismsSettings:
 
 
 def mechanisms(settings: MechanismsSettings) -> None:
-    """Print the comparison, and export as asked."""
     workloads = run_workloads(
         settings.rounds, settings.epochs, beta=settings.momentum, schedule=settings.schedule
     )

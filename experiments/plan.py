@@ -264,7 +264,6 @@ def plan(settings: PlanSettings | Settings) -> None:
 
 
 def planned(settings: PlanSettings | Settings) -> dict[str, Any]:
-    """Return the plan from figures, or from the settings of a run."""
     return from_figures(settings) if isinstance(settings, PlanSettings) else from_run(settings)
 
 

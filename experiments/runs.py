@@ -23,7 +23,6 @@ class RunsSettings:
 
 
 def runs(settings: RunsSettings) -> None:
-    """Print what is below the folders."""
     rows = in_order(find(settings.directory, settings.where).values(), settings.sort)
     document = [{key: row[key] for key in COLUMNS} for row in rows]
     columns = {key: output.NUMBER if key in ("epsilon", "accuracy") else {} for key in COLUMNS}

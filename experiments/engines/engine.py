@@ -132,7 +132,6 @@ def said_here(settings: Settings, public: Public, sample: Sample) -> Said:
 
 
 def resident_client_app(settings: Settings, public: Public) -> ClientApp:
-    """Return the ClientApp of a run's clients."""
     return _client_app(resident(settings, public), settings)
 
 

@@ -192,7 +192,6 @@ class LocalGrid(Grid):
         return [NODE_ID]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Number the messages and hand them to the worker; returns their ids."""
         pushed = list(messages)
         for message in pushed:
             vars(message.metadata)[flower_private.MESSAGE_ID] = f"{next(self._ids):012d}"
@@ -202,7 +201,6 @@ class LocalGrid(Grid):
         return [message.metadata.message_id for message in pushed]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Return the next replies to some of `message_ids`."""
         replies = self._worker.collect(list(message_ids))
         notes = take_noted()
         for reply in (reply for reply in replies if reply.has_error()):
@@ -214,7 +212,6 @@ class LocalGrid(Grid):
         return replies
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Return the replies to all messages."""
         awaited, replies = set(self.push_messages(messages)), []
         while arrived := self.pull_messages(sorted(awaited)):
             replies += arrived

@@ -88,7 +88,6 @@ class RayProcess:
         self.name = name  # with its node, when the run began
 
     def begin(self) -> "Future[None]":
-        """Begin in the process, once Ray has started it again."""
         if not self._ray.wait([self._actor.name.options(max_task_retries=-1).remote()], timeout=_PATIENCE)[0]:
             raise CannotBegin(f"Ray started it not again within {_PATIENCE:g} seconds")
         return self.call(begin_process, self._make_app)
@@ -98,7 +97,6 @@ class RayProcess:
         return answer
 
     def end(self) -> None:
-        """End the process, whatever it does."""
         with contextlib.suppress(Exception):  # the cluster may be gone
             self._ray.kill(self._actor)
 

@@ -132,7 +132,6 @@ def _chosen(settings: Mapping[str, Any], run: Run) -> dict[str, Any]:
 
 
 def notes(compared: Comparison) -> list[str]:
-    """Return what is left out and why, in words."""
     return [f"left out, {name}: {why}" for name, why in compared.left_out.items()]
 
 

@@ -81,7 +81,6 @@ class RunDirectory:
         return folder
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a text file."""
         write_atomically(self.path / name, text.encode())
 
     def write_json(self, name: str, document: Any) -> None:

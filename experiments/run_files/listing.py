@@ -61,7 +61,6 @@ def find(folders: str | Path | Sequence[str], where: Sequence[str] = ()) -> dict
 
 
 def as_paths(folders: str | Path | Sequence[str]) -> list[Path]:
-    """Return one folder or several as paths."""
     return [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
 
 

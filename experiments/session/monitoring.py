@@ -92,7 +92,6 @@ class Watch:
         self.values |= {name: value for name, value in values.items() if value is not None}
 
     def collect(self) -> Iterator[Any]:
-        """Yield each gauge that has a value."""
         from prometheus_client.core import GaugeMetricFamily
 
         for name, value in [*self.values.items()]:
@@ -144,7 +143,6 @@ class Watch:
             self.set(round_nodes_silent=len(self._silent))
 
     def on_wait(self, waits: bool) -> None:
-        """Set whether the run waits for nodes."""
         self.set(waiting_for_nodes=int(waits))
 
     def on_presence(self, presence: Presence) -> None:

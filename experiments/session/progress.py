@@ -109,7 +109,6 @@ class FailureCount:
         self._first = ""
 
     def add(self, failure: Failure) -> None:
-        """Take note of one client of the round in progress."""
         self._failed[failure.client] = failure.reason
 
     def on_heard(self, number: int, asked: Sequence[str]) -> None:

@@ -192,7 +192,6 @@ def how_to_continue(settings: Settings, directory: Path) -> str:
 
 
 def write_page(directory: Path) -> None:
-    """Write the page of the run in `directory`."""
     from experiments.pages.run_page import write_report  # matplotlib: a run has no need of it before its end
 
     write_report(directory)

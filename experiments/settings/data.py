@@ -161,15 +161,11 @@ class CustomModelSettings(ModelSettings):
 
 @dataclass(frozen=True)
 class MlpSettings(ModelSettings):
-    """One hidden layer."""
-
     hidden: int = setting(256, "units of the hidden layer")
 
 
 @dataclass(frozen=True)
 class LstmSettings(ModelSettings):
-    """A language model."""
-
     embedding: int | None = setting(None, "numbers that stand for a token; null: the size of the papers")
     hidden: int | None = setting(None, "units of an LSTM layer; null: the size of the papers")
 

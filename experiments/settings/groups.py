@@ -60,8 +60,6 @@ class Faults:
 
 @dataclass(frozen=True)
 class EngineSettings(Choice):
-    """What every engine is given: its name."""
-
     name: str = setting(REQUIRED, "name of the engine")
 
 
@@ -128,8 +126,6 @@ _OWN_OPTIMIZER = "package.module:function, which returns a server.Optimizer (doc
 
 @dataclass(frozen=True)
 class OptimizerSettings(Choice):
-    """What every choice has: its name, or an import path."""
-
     name: str = setting(REQUIRED, _OWN_OPTIMIZER)
 
 
@@ -198,8 +194,6 @@ _OWN_FAMILY = 'MODULE:FAMILY, a fedmf.mechanisms.Family of your own (docs/tutori
 
 @dataclass(frozen=True)
 class MechanismSettings(Choice):
-    """The factorization family that correlates the noise."""
-
     name: str = setting(REQUIRED, _OWN_FAMILY)
 
 

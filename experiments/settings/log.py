@@ -23,7 +23,6 @@ messages = logging.getLogger("fedmf-messages")
 
 
 def is_on() -> bool:
-    """Return whether this process writes JSON."""
     return os.environ.get(LOG) == "json"
 
 

@@ -73,7 +73,6 @@ class Reference:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Every key, once."""
         return tuple(dict.fromkeys(setting.key for setting in self.settings))
 
 

@@ -38,8 +38,6 @@ LoggerName = Literal["none", "tensorboard", "mlflow", "wandb"]
 
 @dataclass(frozen=True)
 class PopulationSettings:
-    """Who takes part."""
-
     cohort_size: int = setting(64, "n, clients of a round")
     rounds_per_epoch: int | None = setting(
         None, "rounds of an epoch; null: as many disjoint cohorts as there are"
@@ -201,8 +199,6 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class SweepSettings:
-    """Whether jobs that an earlier call of this sweep finished are skipped."""
-
     resume: bool = setting(False, "true: skip the runs of this sweep that an earlier call finished")
 
 
