@@ -20,24 +20,16 @@ from server.files import write_atomically
 
 
 def node_check(settings: NodeSettings) -> None:
-    """Print what this node would bring into a run, or with `ready` note whether it is ready."""
-    if settings.ready is not None:
-        note_readiness(settings, Path(settings.ready))
+    """Print what this node would bring into a run; with `ready` make that file if the node is ready, remove it if not, and say why."""
+    if settings.ready is None:
+        found = examine(Node(settings))
+        rows = [(name.replace("_", " "), f"{value}") for name, value in found.items()]
+        output.show(settings.output, found, lambda: output.print_table("This node's data load", {}, rows))
         return
-    found = examine(Node(settings))
-    rows = [(name.replace("_", " "), f"{value}") for name, value in found.items()]
-    output.show(
-        settings.output,
-        found,
-        lambda: output.print_table("This node's data load", {}, rows),
-    )
-
-
-def note_readiness(settings: NodeSettings, file: Path) -> None:
-    """Make the empty `file` if the node is ready, remove it if not, and print what the node is going to say of itself."""
     # With a mistake in the settings the node could not train either. No data are read for this.
     check_dataset(arguments(settings.dataset), settings.model.name)
     public_of(settings)
+    file = Path(settings.ready)
     file.unlink(missing_ok=True)
     why = readiness(Node(settings))
     if not why:

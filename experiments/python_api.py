@@ -28,9 +28,9 @@ from experiments.pages.figures import LinePlot
 from experiments.pages.run_page import by_round_section
 from experiments.pages.wording import text_of
 from experiments.plan import asked, planned
-from experiments.run_files.directory import CONFIG
+from experiments.run_files.listing import find
 from experiments.run_files.model_files import load_model, recorded_seed
-from experiments.run_files.reader import Run, is_finished, read_config, read_run
+from experiments.run_files.reader import Run, read_config, read_run
 from experiments.session.resume import CONSENT, run_settings
 from experiments.session.session import Callback, StoppedByCallback, simulate
 from experiments.settings.compose import compose
@@ -304,8 +304,8 @@ class Runner:
 
     def load_all(self, directory: str | Path, *, trust_code: bool = False) -> list[Result]:
         """Return the finished runs below `directory`, by path."""
-        found = [file.parent for file in sorted(Path(directory).rglob(CONFIG)) if is_finished(file.parent)]
-        return [self.load(folder, trust_code=trust_code) for folder in found]
+        found = find(directory).items()
+        return [self.load(path, trust_code=trust_code) for path, run in found if run["state"] == "finished"]
 
     def plan(self, *overrides: str, **settings: object) -> dict[str, Any]:
         """Return what `fedmf plan output=json` prints: `run.plan(clients=50000, dimension=2000000, epsilon=4)["table"]`.

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from client.imports import one_line
+from client.imports import need, one_line
 from experiments.engines.processes import CannotBegin, MakeApp, begin_process
 from experiments.settings.groups import RaySettings
 from fedmf.errors import SettingError
@@ -42,12 +42,7 @@ def import_ray(engine: RaySettings) -> Any:
                 "run's own; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN before (docs/scale.md)."
             )
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
-    try:
-        import ray
-    except ImportError as error:
-        raise SettingError(
-            "engine is ray, but Ray is not installed; install the extra: pip install 'fedmf[ray]'."
-        ) from error
+    ray: Any = need("ray", "engine=ray", extra="ray")
     if ray.is_initialized():
         raise SettingError(
             "engine is ray, but this process has joined a Ray cluster already; call ray.shutdown() first."

@@ -1,6 +1,5 @@
 """The files of one run: their names, and how they are written and read. A directory that already holds a run is never overwritten."""
 
-import io
 import json
 import math
 import os
@@ -16,7 +15,7 @@ from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_odd_values
 from fedmf.errors import RunDirectoryError
 from server.cohort import Roster
-from server.files import sync_folder, write_atomically
+from server.files import packed, sync_folder, write_atomically
 from server.known_nodes import KnownNodes
 
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
@@ -119,9 +118,7 @@ class RunDirectory:
 
     def write_model(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Write the arrays of a model, one for each parameter or buffer by name; float32 what trained."""
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]
-        write_atomically(self.path / name, buffer.getvalue())
+        write_atomically(self.path / name, packed(**arrays))
 
 
 def finite(document: Any) -> Any:

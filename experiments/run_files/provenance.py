@@ -54,7 +54,6 @@ class Provenance:
     ) -> None:
         self._directory = directory
         self._begun = self._recorded = time.perf_counter()
-        self._earlier: list[Any] = []
         self._session: dict[str, Any] = {
             "started": _now(),
             "allows": list(allows),
@@ -66,13 +65,15 @@ class Provenance:
                 "accelerator": accelerator,
             },
         }
+        self._sessions = [self._session]
 
     def begin(self, first_round: int) -> None:
         """Read the earlier entries; this session runs rounds from `first_round` on."""
         file = self._directory.path / PROVENANCE
         self._session["first_round"] = first_round
         try:
-            self._earlier = list(read_json(file, PROVENANCE_KINDS)["sessions"]) if file.exists() else []
+            if file.exists():
+                self._sessions = [*read_json(file, PROVENANCE_KINDS)["sessions"], self._session]
         except (OSError, RunDirectoryError) as error:  # which keeps no run from being resumed
             set_aside(file, error)
 
@@ -80,24 +81,23 @@ class Provenance:
         """Write the entry as it is now, after those of earlier sessions."""
         self._recorded = time.perf_counter()
         self._session |= {"until": _now(), "wall_seconds": self._recorded - self._begun}
-        self._directory.write_json(PROVENANCE, {"sessions": [*self._earlier, self._session]})
+        self._directory.write_json(PROVENANCE, {"sessions": self._sessions})
 
     def end(self) -> float:
         """Write the entry for the last time; return the wall seconds of all recorded sessions."""
         self.write()
-        return sum(float(session.get("wall_seconds") or 0) for session in (*self._earlier, self._session))
+        return sum(float(session.get("wall_seconds") or 0) for session in self._sessions)
 
     def allowed(self, what: str) -> bool:
         """Return whether any session of the run was started with this permission."""
-        return any(what in (session.get("allows") or ()) for session in (*self._earlier, self._session))
+        return any(what in (session.get("allows") or ()) for session in self._sessions)
 
     def code(self) -> list[dict[str, Any]]:
         """Return the code of each recorded session and its first round, as the statement names them."""
-        sessions = [*self._earlier, self._session]
-        first = min(int(session.get("first_round") or 1) for session in sessions)
+        first = min(int(session.get("first_round") or 1) for session in self._sessions)
         return ([{"first_round": 1, "code": None}] if first > 1 else []) + [
             {"first_round": session.get("first_round"), **(session.get("software") or {})}
-            for session in sessions
+            for session in self._sessions
         ]
 
     def on_release(self) -> None:

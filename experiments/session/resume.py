@@ -30,7 +30,6 @@ from experiments.settings.schema import FREE, Settings, of_the_run
 from experiments.settings.values import keyed, plain
 from fedmf.checks import counted, rounded_up
 from fedmf.errors import RunDirectoryError, SettingError
-from fedmf.plan import Plan
 from server.checkpoint import Checkpoint
 from server.files import sync_folder
 from server.record import Record
@@ -56,8 +55,16 @@ def run_settings(overrides: Sequence[str], consent: str = CONSENT) -> Settings:
         return compose("config", overrides, Settings, start)
     path = Path(str(directory))
     refuse_lost_config(path)
-    if not (path / CONFIG).is_file():
-        _refuse_nothing_to_resume(path, given, extends=extends)
+    if not (path / CONFIG).is_file():  # a new run may begin that is described, and may have been cut off
+        if extends:
+            raise RunDirectoryError(
+                f"{path} holds no run that run.extend could add epochs to; name a finished one."
+            )
+        if not without(dict.fromkeys(given), FREE):
+            raise RunDirectoryError(
+                f"{path} holds no run to continue, and no settings are given by which a new one would begin; name the "
+                "directory of a run, or leave out run.resume."
+            )
         return compose("config", overrides, Settings)
     document = bound_config(path)
     _refuse_untyped_code(path, document, given, consent)
@@ -102,19 +109,6 @@ def _refuse_untyped_code(path: Path, document: Recorded, given: Mapping[str, Any
             str(text) for value in given.values() for text in (value if isinstance(value, list) else [value])
         }
         refuse_code(path, document, given=typed, consent=consent)
-
-
-def _refuse_nothing_to_resume(path: Path, given: Mapping[str, Any], *, extends: bool) -> None:
-    """Raise `RunDirectoryError` unless a new run may begin in `path`: one that is described, and may have been cut off."""
-    if extends:
-        raise RunDirectoryError(
-            f"{path} holds no run that run.extend could add epochs to; name a finished one."
-        )
-    if not without(dict.fromkeys(given), FREE):
-        raise RunDirectoryError(
-            f"{path} holds no run to continue, and no settings are given by which a new one would begin; name the "
-            "directory of a run, or leave out run.resume."
-        )
 
 
 def refuse_lost_config(path: Path) -> None:
@@ -206,7 +200,13 @@ def begin(
     """
     plan = experiment.plan
     part = plan.participation.parts[-1]
-    _refuse_another_population(directory.path, plan)  # from which all that is calculated follows
+    summary = read_summary(directory.path)
+    for name in ("clients", "rounds_per_epoch"):  # from which all that is calculated follows
+        if summary.get(name) != getattr(plan.participation, name):
+            raise RunDirectoryError(
+                f"the run in {directory.path} had {summary.get(name)} {name}, and the data at hand give "
+                f"{getattr(plan.participation, name)}; extend it with data of as many clients."
+            )
     state = checkpoint.ended(plan, experiment.optimizer, EXTENDED)
     if state.round != part.first * plan.participation.rounds_per_epoch or not state.is_finite:
         raise RunDirectoryError(
@@ -216,8 +216,8 @@ def begin(
     with keyed("privacy", ("max_epsilon", "epsilon")):
         spent = plan.check_extension(state.ledger, part.epochs)
     # As the finished run stated it; as part of a longer run its rounds cost a little more.
-    stated = read_summary(directory.path)["epsilon"]
-    before, after = (rounded_up(math.inf if each is None else each) for each in (stated, spent.epsilon))
+    both = (summary["epsilon"], spent.epsilon)
+    before, after = (rounded_up(math.inf if each is None else each) for each in both)
     messages.info(
         f"extended: {part.epochs} more after {counted(part.first)}, epsilon {before} -> {after} "
         f"at delta {rounded_up(spent.delta)} for all of them; a copy of this run that is extended too is a run on the same "
@@ -246,14 +246,3 @@ def _limits(settings: Settings) -> dict[str, Any]:
 def _with_parts(settings: Settings, parts: Sequence[int] | None) -> Settings:
     parts = None if parts is None else tuple(parts)
     return replace(settings, population=replace(settings.population, parts=parts))
-
-
-def _refuse_another_population(path: Path, plan: Plan) -> None:
-    """Raise `RunDirectoryError` unless there are as many clients and rounds in an epoch as there were."""
-    held = read_summary(path)
-    for name in ("clients", "rounds_per_epoch"):
-        if held.get(name) != getattr(plan.participation, name):
-            raise RunDirectoryError(
-                f"the run in {path} had {held.get(name)} {name}, and the data at hand give "
-                f"{getattr(plan.participation, name)}; extend it with data of as many clients."
-            )

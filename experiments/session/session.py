@@ -208,7 +208,11 @@ class Session:
                         f"the engine ended after round {strategy.state.round} of {plan.participation.rounds}; "
                         "resume with run.resume=true."
                     )
-                return self._finish()
+                with stopping_on_disk_errors():
+                    self._checkpoint.forget_secrets()
+                    summary = self._recorder.finish()
+                    resume.write_page(path)
+                return summary
             except BaseException as error:
                 if isinstance(error, DivergedError):
                     self._checkpoint.forget_secrets()  # no round can follow
@@ -262,14 +266,6 @@ class Session:
             raise
         checkpoint.rebase(state)
         return state
-
-    @stopping_on_disk_errors()
-    def _finish(self) -> dict[str, Any]:
-        """Erase the keys, write what a finished run has, and return its summary."""
-        self._checkpoint.forget_secrets()
-        summary = self._recorder.finish()
-        resume.write_page(self._directory.path)
-        return summary
 
     def on_note(self, note: Note) -> None:
         """Take note of a client that could not train, or of a turn in a run with unprotected metrics."""

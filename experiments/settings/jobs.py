@@ -106,8 +106,8 @@ def without_files(arguments: Sequence[str]) -> list[str]:
 
 def default_directory(directory: object) -> str:
     """Return the output directory of a single run: `directory`, or runs/DATE_TIME."""
-    given = "" if directory is None else str(directory)  # a number may name a folder
-    return given or datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f")
+    unnamed = directory in (None, "")
+    return datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f") if unnamed else str(directory)
 
 
 def check_sweeper(sweeper: Any, metric: str | None) -> None:
@@ -134,9 +134,9 @@ def _call(job: Job, config: DictConfig) -> float | None:
         settings = make(Settings, as_plain(config))
         if name == "job 0":
             messages.info(
-                f"a sweep; `{called('compare')} directory={hydra_config.sweep.dir}` compares its runs"
+                f"a sweep; `{called('compare')} directory={hydra_config.sweep.dir}` compares its runs\n"
+                "Each epsilon is that of its run alone: runs on the same clients compose."
             )
-            messages.info("Each epsilon is that of its run alone: runs on the same clients compose.")
         if name:
             messages.info(f"{name}: {' '.join(given)}")
             check_sweeper(hydra_config.sweeper, settings.run.optimized_metric)

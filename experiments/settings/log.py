@@ -30,14 +30,11 @@ class Lines(logging.Formatter):
     """Writes a record as JSON where this process does, else as text: a message to the user as itself."""
 
     def format(self, record: logging.LogRecord) -> str:
-        if is_on():
-            return self._as_json(record)
-        if record.name != messages.name:
+        if not is_on() and record.name == messages.name:
+            level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+            return f"{level}{record.getMessage()}"
+        if not is_on():
             return super().format(record)
-        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return f"{level}{record.getMessage()}"
-
-    def _as_json(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         said = {
             "time": time.replace("+00:00", "Z"),

@@ -138,17 +138,14 @@ def refuse_code(
     `given` are the import paths that the caller named, `consent` is how to allow any other.
     """
     for key, name in named_code(document).items():
-        if name not in given and name.startswith(LENT):
-            own = key.partition(".")[0].partition("[")[0]
-            raise SettingError(
-                f"{key} of {directory} is {name!r}, an object of the Python program that began the run; none or "
-                f"another was given. Give it again as {own}=..., or name another as package.module:name."
-            )
         if name not in given:
-            raise SettingError(
-                f"{key} of {directory} is {name!r}, which would be imported, and importing runs code; give {consent} if "
-                "you trust the author of that directory."
+            why = (
+                "an object of the Python program that began the run; none or another was given. Give it again as "
+                f"{key.partition('.')[0].partition('[')[0]}=..., or name another as package.module:name."
+                if name.startswith(LENT)
+                else f"which would be imported, and importing runs code; give {consent} if you trust the author of that directory."
             )
+            raise SettingError(f"{key} of {directory} is {name!r}, {why}")
 
 
 def check_importable(settings: Settings) -> None:
