@@ -24,6 +24,7 @@ REPORT = "report.html"
 PROVENANCE = "provenance.json"
 ATTENDANCE = "attendance.json"
 CHECKPOINT = "checkpoint"
+_LOST = "lost+found"  # of a file system of its own
 _A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, ATTENDANCE, MODEL, MODEL_INITIAL, CHECKPOINT)
 
 
@@ -59,13 +60,22 @@ class RunDirectory:
     path: Path
 
     def refuse_if_used(self) -> None:
-        """Raise `RunDirectoryError` if this directory holds something of a run, or a file is in its place."""
+        """Raise `RunDirectoryError` if this directory holds anything, or a file is in its place."""
         refuse_unmakeable("run.directory", self.path)
         held = [name for name in _A_RUN if (self.path / name).exists()]
         if held:
             raise RunDirectoryError(
                 f"run.directory {self.path} already holds a run ({', '.join(held)}); nothing was written. "
                 "Name another directory, or resume with run.resume=true."
+            )
+        self.refuse_other_things()
+
+    def refuse_other_things(self) -> None:
+        """Raise `RunDirectoryError` if this directory holds no run but something else, such as other runs or a project."""
+        held = {place.name for place in self.path.iterdir()} if self.path.is_dir() else set()
+        if held.isdisjoint(_A_RUN) and (others := sorted(held - {_LOST})):
+            raise RunDirectoryError(
+                f"run.directory {self.path} holds no run but {', '.join(others[:5])}; nothing was written. Name a new or an empty directory."
             )
 
     def create(self) -> Path:

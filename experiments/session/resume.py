@@ -146,12 +146,13 @@ def taken_up(settings: Settings, directory: RunDirectory) -> Settings | None:
 
     `settings` are those of `recorded_parts`; run.extend adds its epochs to them as one more part. Nothing is written but the
     page of a finished run that a crash left without one. Raises `RunDirectoryError` for a directory in use without
-    run.resume, for a run of other settings or without its checkpoint, and for an extension of one that has not finished.
+    run.resume or by other things, for a run of other settings or without its checkpoint, and for an extension of one that has not finished.
     """
     path, added = directory.path, settings.run.extend
     if not settings.resumes and added is None:
         directory.refuse_if_used()
         return settings
+    directory.refuse_other_things()
     is_over, is_extended = is_finished(path), added is not None
     if is_extended and not is_over:
         raise RunDirectoryError(

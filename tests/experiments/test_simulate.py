@@ -107,7 +107,9 @@ def test_the_default_run_reaches_what_the_readme_says_and_independent_noise_less
     assert np.mean(accuracies) == pytest.approx(expected, abs=0.01)
 
 
-def test_run_directory_is_that_of_the_contract_and_left_alone_by_another_run(tmp_path, capsys):
+def test_run_directory_is_that_of_the_contract_and_left_alone_by_another_run_as_is_one_of_other_things(
+    tmp_path, capsys
+):
     run(tmp_path / "r", *SMALL)
     before = contents(tmp_path / "r")
     assert {path.name for path in (tmp_path / "r").iterdir()} >= CONTRACT
@@ -125,6 +127,11 @@ def test_run_directory_is_that_of_the_contract_and_left_alone_by_another_run(tmp
     capsys.readouterr()
     assert guard(lambda: simulate(composed(f"run.directory={tmp_path / 'r'}", *SMALL))) == 2
     assert "already holds a run" in capsys.readouterr().err
+    for resume in ("false", "true"):
+        other = composed(f"run.directory={tmp_path}", f"run.resume={resume}", *SMALL)
+        assert guard(lambda other=other: simulate(other)) == 2
+        assert f"{tmp_path} holds no run but r; nothing was written" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [tmp_path / "r"]
     assert contents(tmp_path / "r") == before
 
 
