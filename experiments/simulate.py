@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
     """Simulate into `directory`, print what the run did (as text unless it had finished before), and return what a sweep asks for.
 
-    Of a sweep's job, which has a `name`, one line tells how good its model is, whenever it finished.
+    Of a sweep's job, which has a `name`, one line tells how good its model is and whether it did not learn, whenever it finished.
     """
     from experiments.cli.result import show
     from experiments.pages.wording import text_of
@@ -49,7 +49,8 @@ def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
     chosen = settings.run.optimized_metric
     if name and settings.output != "json":
         metric = chosen or "accuracy"
-        print(f"{name}: {metric} {text_of(metric, run.summary.get(metric))}", flush=True)
+        mark = ", NOT learnt" if run.summary.get("learnt") is False else ""
+        print(f"{name}: {metric} {text_of(metric, run.summary.get(metric))}{mark}", flush=True)
     elif is_new or settings.output == "json":
         show(settings.output, run)
     return None if chosen is None else run.score(chosen)

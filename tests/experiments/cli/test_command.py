@@ -129,13 +129,16 @@ SMALL = ("dataset=synthetic", "dataset.clients=40", "dataset.features=4", "popul
          "population.epochs=1", "population.rounds_per_epoch=2")  # fmt: skip
 
 
-def test_a_job_prints_one_line_instead_of_table_and_statement_also_when_it_had_finished(tmp_path, capsys):
+def test_a_job_prints_one_line_with_whether_it_did_not_learn_also_when_it_had_finished(tmp_path, capsys):
     for again in ((), ("sweep.resume=true",)):
         settings = runs.composed(*SMALL, f"run.directory={tmp_path / 'r'}", *again)
         job(settings, tmp_path / "r", "job 1")
         said = capsys.readouterr()
         assert [line[:15] for line in said.out.splitlines()] == ["job 1: accuracy"]
         assert "round 2/2" not in said.err
+        found = runs.summary(tmp_path / "r")
+        assert said.out.endswith(", NOT learnt\n") is not found["learnt"]
+        (tmp_path / "r/summary.json").write_text(json.dumps(found | {"learnt": not found["learnt"]}))
 
 
 @pytest.mark.slow
