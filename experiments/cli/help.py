@@ -2,17 +2,19 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
 from experiments.cli import output
-from experiments.settings.compose import unknown
+from experiments.settings.compose import SEARCHPATH, given_values, unknown
+from experiments.settings.jobs import without_files
 from experiments.settings.reference import RUN, Reference, Setting, called, experiments, reference
 from fedmf.errors import SettingError
 
 WIDTH = 100  # columns at most
-SWEEPS = "-m seed=1,2 tries each in turn; +experiment=NAME takes the settings of a published run:"
+SWEEPS = "-m seed=1,2 tries each in turn; +experiment=NAME takes the settings of a published run, or of one in --config-dir FOLDER:"
 
 Row = tuple[str, str]
 
@@ -25,7 +27,8 @@ def print_help(command: str, doc: str, arguments: Sequence[str]) -> None:
     known, console = reference(command), output.console()
     console.width = min(console.width, WIDTH)
     show = partial(console.print, markup=False, soft_wrap=False)
-    topics = [argument for argument in arguments if not argument.startswith("-")]
+    arguments = without_files(arguments)
+    topics = [argument for argument in arguments if not argument.startswith(("-", "as=", SEARCHPATH))]
     for topic in topics:
         if topic not in (*known.groups, *known.keys):
             raise SettingError(unknown(command, topic))
@@ -41,7 +44,9 @@ def print_help(command: str, doc: str, arguments: Sequence[str]) -> None:
             table.add_row(*map(Text, row))
         show(heading, table, sep="\n")
     if command == RUN and not topics:
-        show(SWEEPS, ", ".join(experiments()))
+        own = given_values([text for text in arguments if text.startswith(SEARCHPATH)]).get(SEARCHPATH, [])
+        folders = [Path(folder.removeprefix("file://")) for folder in own]
+        show(SWEEPS, ", ".join(experiments(folders)))
 
 
 def _sections(known: Reference, topics: Collection[str]) -> Iterator[tuple[str, list[Row]]]:

@@ -1,7 +1,7 @@
 """What is known of every setting: the fields of its command's settings class, as `--help`, "did you mean" and the site say it."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import EnumMeta
 from functools import cache
@@ -104,9 +104,10 @@ def settings_of(command: str) -> type:
     return settings
 
 
-def experiments() -> tuple[str, ...]:
-    """Return the published runs whose settings +experiment=NAME takes."""
-    return tuple(sorted(file.stem for file in (CONF / "experiment").glob("*.yaml")))
+def experiments(folders: Iterable[Path] = ()) -> tuple[str, ...]:
+    """Return the published runs whose settings +experiment=NAME takes, with those in `folders` of the user's."""
+    files = (file for folder in (CONF, *folders) for file in (folder / "experiment").glob("*.yaml"))
+    return tuple(sorted({file.stem for file in files}))
 
 
 def called(command: str) -> str:

@@ -110,13 +110,15 @@ def test_a_run_begins_as_another_one_did_whose_code_is_imported_where_it_is_type
         assert (kept.model.hidden, kept.metrics) == (12, ("accuracy",))
 
 
-def test_experiments_of_a_folder_of_ones_own_are_found_and_listed(tmp_path):
+def test_experiments_of_a_folder_of_ones_own_are_found_and_listed(tmp_path, capsys):
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 7")
     folder = without_files(["--config-dir", str(tmp_path)])
     assert run_settings([*folder, "+experiment=mine"]) == composed("seed=7")
     with pytest.raises(SettingError, match=r"'experiment': independent_own_best .*mine mnist_cnn"):
         run_settings([*folder, "+experiment=min"])
+    print_help("simulate", "Train.", ["--config-dir", str(tmp_path), "--help"])
+    assert re.search(r"linf_csgm,\s+mine,\s+mnist_cnn", capsys.readouterr().out)
 
 
 def test_hydras_own_settings_are_for_its_command_line_alone():
