@@ -119,18 +119,24 @@ def _check_known(setting: str, key: str, rows: Iterable[Mapping[str, Any]]) -> N
 
 
 def as_lists(arguments: Sequence[str]) -> list[str]:
-    """Return arguments of a command with those without a key, folders, in one list, and all that where= gives in another.
+    """Return arguments of a command with those without a key and of directory=, folders, in one list, and all that where= gives in another.
 
     Hydra's grammar knows no < in a value, and takes the last of several.
 
-    >>> as_lists(["runs/a", "where=model=cnn,epsilon<4", "output=json", "where=seed=1"])
-    ['output=json', 'directory=[runs/a]', "where=['model=cnn','epsilon<4','seed=1']"]
+    >>> as_lists(["runs/a", "where=model=cnn,epsilon<4", "directory=[b,c]", "output=json", "where=seed=1"])
+    ['output=json', 'directory=[runs/a,b,c]', "where=['model=cnn','epsilon<4','seed=1']"]
     """
     if {"-h", "--help"} & set(arguments):
         return list(arguments)
     folders = [text for text in arguments if "=" not in text and not text.startswith("-")]
     given = [text for text in arguments if text.startswith("where=")]
+    named = [text for text in arguments if text.startswith("directory=")] if folders else []
     conditions = [part for text in given for part in text.removeprefix("where=").strip("[]").split(",")]
-    lists = {"directory": folders, "where": conditions}
-    others = [text for text in arguments if text not in (*folders, *given)]
-    return others + [f"{key}={text_of(items)}" for key, items in lists.items() if items]
+    others = [text for text in arguments if text not in (*folders, *named, *given)]
+    # Joined as text: Hydra reads both, and its errors are those of the command.
+    places = ",".join([text_of(folders)[1:-1], *(text.partition("=")[2].strip("[]") for text in named)])
+    return (
+        others
+        + [f"directory=[{places}]"] * bool(folders)
+        + [f"where={text_of(conditions)}"] * bool(conditions)
+    )
