@@ -126,7 +126,9 @@ class RunSettings:
     """Where a run writes, how its secrets are made, and how often it scores and saves."""
 
     directory: str | None = setting(
-        None, "folder of the run; null: runs/DATE_TIME, or one below the sweep's", of="call"
+        None,
+        "folder of the run, a new or an empty one; null: runs/DATE_TIME, or one below the sweep's",
+        of="call",
     )
     resume: bool = setting(
         False, "true: continue the run in directory, with its own recorded settings", of="call"
