@@ -215,8 +215,8 @@ class OwnSettings:
     `features`, columns of numbers (None: all other columns) or one of lists of numbers, `text`, a column of texts that is
     the target too, and `image`, a column of pictures. `labels` are the names of the classes, class 0 first. `file` is the
     column of a `table` of pictures that names files (None: file_name). `vocabulary`, `vocabulary_size`, `level` and
-    `length` are those of `client.data.text.from_texts`. A CSV file without a `header` has the columns f0, f1, ...; lines at its
-    beginning that begin with `comment` are left out. Without a split `test_share` (None: `SHARE`) of each user's rows, or with `test`
+    `length` are those of `client.data.text.from_texts`. A CSV file without a `header` has the columns f0, f1, ...; its lines
+    that begin with `comment` are left out. Without a split `test_share` (None: `SHARE`) of each user's rows, or with `test`
     users of the users, is the test set. Data without users (`has_users`) are dealt to made-up clients afterwards.
     """
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -156,9 +157,16 @@ def used_columns(names: Sequence[str], wanted: Sequence[str] | None) -> list[str
 def read_csv(
     path: Path, wanted: Sequence[str] | None, settings: OwnSettings = _USUAL, folder: Path | None = None
 ) -> Table:
-    """Return a CSV file, or the CSV files of a folder, as a table of texts, so that 7 and 007 stay two users."""
-    files = _listed(path, "CSV", ["*.csv"])
-    parsing = pyarrow.csv.ParseOptions(delimiter=settings.delimiter, newlines_in_values=True)
+    """Return a CSV file, or the CSV files of a folder, as a table of texts, so that 7 and 007 stay two users.
+
+    Lines that begin with `settings.comment` are left out: those that are rows by their number of cells after all is read.
+    """
+    files, comment = _listed(path, "CSV", ["*.csv"]), settings.comment
+    parsing = pyarrow.csv.ParseOptions(
+        delimiter=settings.delimiter,
+        newlines_in_values=True,
+        invalid_row_handler=comment and (lambda row: "skip" if row.text.startswith(comment) else "error"),
+    )
     with (
         reading(files[0], "CSV"),
         _in_blocks(pyarrow.csv.open_csv, files[0], settings, parse_options=parsing) as reader,
@@ -172,13 +180,18 @@ def read_csv(
             "its own. If the first line is a row, set header to False."
         )
     used, parts = used_columns(names, wanted), []
+    if comment and names[0] not in used:
+        used = [names[0], *used]
     types = dict.fromkeys(used, pa.string())
     converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
     for file in files:
         with reading(file, "CSV"):
             read = pyarrow.csv.read_csv
             parts.append(_in_blocks(read, file, settings, parse_options=parsing, convert_options=converting))
-    return Table(path, pa.concat_tables(parts), names, typed=False, folder=folder)
+    held = pa.concat_tables(parts)
+    if comment:
+        held = held.filter(pc.invert(pc.starts_with(held.column(names[0]), comment)))
+    return Table(path, held, names, typed=False, folder=folder)
 
 
 def _in_blocks(read: Callable[..., Any], file: Path, settings: OwnSettings, **options: Any) -> Any:

@@ -66,7 +66,7 @@ MEANS = {
     "synthetic.classes": "how many classes there are",
     "synthetic.clients": "how many clients there are, up to 1,000,000,000",
     "partitioned.clients": "how many made-up clients there are",
-    "comment": "of CSV: what lines above the table begin with that are left out, such as #; null: none are",
+    "comment": "of CSV: what lines begin with that are left out, such as #; null: none are",
     "delimiter": "between the columns",
     "features": "the columns of numbers that are the input, such as [height,width], or one of lists of numbers; null: all others",
     "synthetic.features": "numbers of an input",

@@ -39,6 +39,8 @@ def write(folder: Path, form: str) -> dict[str, Any]:
     elif form == "data.tra":
         rows = np.column_stack(list(NAMES.values()))
         np.savetxt(path, rows, delimiter=",", fmt="%d", header="from the net\nby hand")
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join([*lines[:9], "# 4,5,6", "# seven", *lines[9:]]))
         given = {"header": False, "comment": "#", "label": "f2", "features": ["f0", "f1"]}
     elif form == "data.parquet":
         pyarrow.parquet.write_table(pyarrow.table(NAMES), path)
