@@ -1,5 +1,6 @@
 """Compose a command's settings and overrides with Hydra, as a frozen object; a mistake becomes one sentence."""
 
+import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 # Hydra's setting for folders with files of one's own, such as experiment/NAME.yaml.
 SEARCHPATH = "hydra.searchpath"
+# A key of another choice of its group.
+_LACKING = re.compile(r"Could not override '((\w+)\.[\w.]+)'")
 # Lines of a message: where Hydra was when it noticed, and advice that would make a typo a setting.
 _NOISE = ("To append", "full_key:", "object_type=", "reference_type=", "See https", "Set the env")
 
@@ -209,6 +212,11 @@ def sentence(error: BaseException) -> str:
         return f"{error.override} is not understood; settings are given as key=value, lists as key=[a,b]."
     lines = [line.strip() for line in str(error).partition("Config search path")[0].splitlines()]
     text = " ".join(line for line in lines if line and not line.startswith(_NOISE)) or type(error).__name__
+    if lacking := _LACKING.match(text):
+        key, group = lacking.groups()
+        having = [choice for item in reference(RUN).settings if item.key == key for choice in item.of]
+        if having:
+            return f"{key} is no setting of the {group} that is chosen; it is one of {group}={', '.join(having)}."
     if isinstance(error, HydraException) and error.__cause__ is not None:
         return f"{text.rstrip('.')}: {sentence(error.__cause__)}"
     return text
