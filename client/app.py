@@ -44,7 +44,7 @@ OnFailure = Callable[[str, BaseException], None]
 
 @dataclass(frozen=True)
 class Observed:
-    """What no noise covers of a client's turn: the `norm` of its update before clipping, and the `loss` of the model it was sent."""
+    """What no noise covers of a client's turn: the `norm` of its scaled update before clipping, and the `loss` of the model it was sent."""
 
     norm: float
     loss: float

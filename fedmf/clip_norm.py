@@ -19,9 +19,10 @@ clip, has a finite norm of at most C_0. With S the number of ones in the epoch, 
   (Mironov 2017, Proposition 1), Gaussians add in mu^2 (Dong, Roth, Su 2022). What follows from Y is post-processing.
 - Y is on the lattice of `fedmf.mechanisms.noise`; its part of finite precision is in `fedmf.accounting.floating_point`.
 
-**Secrets.** S so far is as secret as the key of the epoch. It is in memory; on disk it is `sealed`: plus a one-time pad
-modulo 2^64, which follows from the epoch's key and the round, so that it is uniform to anyone without that key, and for good
-once the key has given way to the next one. The noise of Y follows from the same key: a round that is run again has the same.
+**Secrets.** S so far is as secret as the key of the epoch. It is in memory; on disk it is in a box (`fedmf.sealing`) whose key follows
+from the epoch's, so that nobody opens it once that key has given way to the next one. Each box has a fresh nonce: a round may be
+run again, with other clients heard, and what a failed commit left on the disk must not differ from the next box by a difference of
+counts. The noise of Y follows from the epoch's key too: a round that is run again has the same.
 """
 
 import math
@@ -30,9 +31,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmf.checks import check_open_unit, check_positive
-from fedmf.errors import SettingError
+from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.mechanisms.noise import NoiseRow, released
 from fedmf.randomness import SecretKey, gaussian_row
+from fedmf.sealing import seal, unseal
 from fedmf.updates.vectors import Vector
 
 RATE = 1.0
@@ -41,6 +43,7 @@ LARGEST_CHANGE = 30.0  # of log c, more than from one end to the other
 SMALLEST_NOISE = 1e-100  # whose square is a float
 MORE_NOISE = 1.01  # on the sums, what a count may cost that is not told how much
 MOST_NOISE = 0.1  # of z_s, a share of the clients asked in an epoch
+_COUNT = "count"
 
 
 @dataclass(frozen=True)
@@ -81,15 +84,20 @@ def noisy_count(total: int, key: SecretKey, noise: float) -> float:
     return float(released(np.array([total], np.float64), row, noise, np.float64)[0])
 
 
-def seal_count(total: int, key: SecretKey, step: int) -> int:
-    """Return the count after round `step` (0-based) of the epoch of `key`, under the one-time pad of that round."""
-    return (total + _pad(key, step)) % 2**64
+def seal_count(total: int, key: SecretKey, step: int) -> str:
+    """Return the count after round `step` (0-based) of the epoch of `key` in a box, as hexadecimal digits: new at each call."""
+    return seal(_box_key(key), {_COUNT: total.to_bytes(8, "little")}, b"%d " % step)[_COUNT].hex()
 
 
-def open_count(sealed: int, key: SecretKey, step: int) -> int:
-    """Return what `seal_count` was given."""
-    return (sealed - _pad(key, step)) % 2**64
+def open_count(sealed: str, key: SecretKey, step: int) -> int:
+    """Return what `seal_count` was given. Raises `RunDirectoryError` for the box of another epoch or round, or a damaged one."""
+    opened = unseal(_box_key(key), {_COUNT: bytes.fromhex(sealed)}, b"%d " % step)
+    if _COUNT not in opened:
+        raise RunDirectoryError(
+            f"the count of the clip norm after round {step + 1} of its epoch is not the run's. Restore the checkpoint folder."
+        )
+    return int.from_bytes(opened[_COUNT], "little")
 
 
-def _pad(key: SecretKey, step: int) -> int:
-    return int.from_bytes(key.derive("pad of the clip count", step).reveal()[:8], "little")
+def _box_key(key: SecretKey) -> bytes:
+    return key.derive("box of the clip count").reveal()

@@ -156,7 +156,8 @@ class Statement(PrivacySpent):
                 " Norms and sigma are those of the first epoch. After each epoch they move by one factor, to the "
                 f"{self.clipping.quantile:g} quantile of the clients' norms before clipping: each client also sends one bit, whether "
                 "its norm is within the bound, and the number of these in the epoch is released once, with noise of standard deviation "
-                f"{self.clipping.noise or 0:.4g}{'; its cost is contained in epsilon.' if math.isfinite(self.epsilon) else '.'}"
+                f"{self.clipping.noise or 0:.4g}{'; its cost is contained in epsilon.' if math.isfinite(self.epsilon) else '.'} One client "
+                "changes that number by at most 1: where its vector is replaced by zero, so is its bit."
             )
         # Above the largest epsilon the price of floating point is not proved.
         if self.floating_point is not None and self.epsilon <= LARGEST:

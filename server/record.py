@@ -32,7 +32,7 @@ from server.files import packed, sync_folder, temporary_path
 from server.state import Count, Register, Release, ServerState
 
 FILE = "run.sqlite"
-FORMAT = 7  # 4: noise in float32, which is not private to its last bit; 6: two bases
+FORMAT = 8  # 4: noise in float32, which is not private to its last bit; 6: two bases; 7: counts under one pad a round
 _APPLICATION = 0x6665646D  # "fedm"
 _CHUNK = 1 << 20
 _SLOT = "slot_"  # before the name of each array of the optimizer's state

@@ -142,9 +142,9 @@ class ServerState:
 
 
 class Count(NamedTuple):
-    """The count of an epoch after one of its rounds: `sealed` under that round's pad, and `noisy` in the last round, else None."""
+    """The count of an epoch after one of its rounds: `sealed` in a box, and `noisy` in the last round, else None."""
 
-    sealed: int
+    sealed: str
     noisy: float | None = None
 
 

@@ -220,8 +220,8 @@ def diagnostic_sections(run: Run) -> Iterator[Section]:
         series.append(Series("clip norm", [rounds[0], rounds[-1]], [clip_norm] * 2))
     plot = LinePlot(
         "norms_by_round",
-        f"Euclidean norm of the clients' updates before clipping (unprotected); median after round {rounds[-1]:,}: "
-        f"{number(medians[-1])}. From {METRICS}: norm_p10, norm_p50, norm_p90.",
+        "Euclidean norm of the clients' updates before clipping (unprotected), scaled where clipping.adapt or optimizer.precondition "
+        f"scales them; median after round {rounds[-1]:,}: {number(medians[-1])}. From {METRICS}: norm_p10, norm_p50, norm_p90.",
         series,
         "norm of an update",
     )

@@ -212,7 +212,7 @@ def test_a_run_that_diverged_is_restored_without_its_secrets(tmp_path):
 @pytest.mark.parametrize(
     ("statement", "match"),
     [
-        ("PRAGMA user_version = 6", "format of .* is 6; this version reads 7, whose noise is of form 3"),
+        ("PRAGMA user_version = 6", "format of .* is 6; this version reads 8, whose noise is of form 3"),
         ("PRAGMA application_id = 1", "no database of a run"),
         ("CREATE VIEW mine AS SELECT 1", "no database of a run"),
         ("CREATE TRIGGER mine AFTER INSERT ON heard BEGIN SELECT 1; END", "no database of a run"),
@@ -335,7 +335,7 @@ def test_within_an_epoch_other_tables_are_refused_and_at_its_boundary_they_are_f
 
 def test_another_form_of_normals_is_another_format():
     """Rows drawn in another form would be other noise: a record says only in what format it is."""
-    assert (record.FORMAT, record.NORMALS) == (7, 3)
+    assert (record.FORMAT, record.NORMALS) == (8, 3)
 
 
 def test_rows_of_two_matrices_in_one_epoch_have_a_larger_sensitivity_than_either():

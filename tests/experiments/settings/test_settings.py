@@ -290,6 +290,7 @@ def test_what_is_no_optimizer_is_refused(mine, attribute, settings, said):
         ("optimizer=custom optimizer.name={mine}:drawing", "as a resumed run does.*must be a pure function"),
         ("optimizer=adam optimizer.precondition=true population.epochs=1",
          r"precondition is true, but population\.epochs is 1"),
+        ("optimizer=adam optimizer.precondition=true clipping.adapt=0.5", "both scale the clients' updates"),
         ("dataset=synthetic dataset.clients=1000000000 population.cohort_size=100",
          "10,000,000 cohorts of 100: .*set rounds_per_epoch, at most 1,000,000"),
     ],
