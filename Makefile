@@ -91,7 +91,7 @@ package: $(RELEASE)/.installed
 	$(RELEASE)/bin/python -m build
 	$(RELEASE)/bin/twine check --strict dist/fedmf-*
 
-# The documentation as a website: site/index.html. Search needs a server, such as `python -m http.server -d site`.
+# The documentation as a website: site/index.html, to be opened as a file; search works there, too.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from playwright.sync_api import sync_playwright
 
 from client.data.text import read_vocabulary
 from experiments.session.monitoring import GAUGES
@@ -238,7 +239,7 @@ def tool(name):
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_a_warning_loads_nothing_from_another_host_and_has_every_public_module(
+def test_the_site_builds_without_a_warning_loads_nothing_from_another_host_has_every_public_module_and_finds(
     tmp_path,
 ):
     subprocess.run(
@@ -259,6 +260,14 @@ def test_the_site_builds_without_a_warning_loads_nothing_from_another_host_and_h
     headings = {name for page in api for name in re.findall(r'<h\d id="([^"]*)"', pages[page])}
     assert {"fedmf.plan.make_plan", "server.strategy.FedMF.start"} <= headings
     assert not [name for name in headings if "._" in name]
+    if (program := shutil.which(os.environ.get("CHROMIUM") or "chromium")) is None:
+        return
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=program, args=flags).new_page()
+        opened.goto((tmp_path / "index.html").as_uri())
+        opened.get_by_role("textbox", name="Search").fill("noise multiplier")
+        opened.wait_for_selector(".md-search-result__item a[href*='/coming_from.html']", state="attached")
 
 
 def public_modules():

@@ -161,10 +161,11 @@ def nav_of(package: Path) -> NavItem:
 def module_page(module: Path) -> str:
     """Return the Markdown of a module's page; that of a package lists its public names and its modules."""
     name = dotted(module)
+    start = f"---\nsearch:\n  boost: 0.2\n---\n# {name}\n\n::: {name}\n"  # found after what the handbook has
     if not module.is_dir():
-        return f"# {name}\n\n::: {name}\n"
+        return start
     # Public names have their places on their modules' pages: here they are only listed, but for those that are defined here.
-    page = f"# {name}\n\n::: {name}\n"
+    page = start
     defined = [node.name for node in parsed(module).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     if all(one.startswith("_") for one in defined):
         page += "    options:\n      members: false\n"
