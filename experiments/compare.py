@@ -57,7 +57,6 @@ MEASURES = (
     ),
     ("keep probability", "keep_probability", ((KEEP,),)),
 )
-Lines = Mapping[str, Mapping[float, Estimate]]  # the accuracy at each x of each line
 CSV, PAGE, LATEX = "compare.csv", "compare.html", "compare.tex"
 WIDTHS = {"run": 12, "other settings": 24}  # least widths of columns of words, in letters
 
@@ -181,8 +180,10 @@ def by_round_section(groups: Sequence[Group]) -> Section:
     return _accuracy_section("by round", lines, f"From {METRICS}: accuracy.")
 
 
-def _accuracy_section(against: str, lines: Lines, end: str, **options: Any) -> Section:
-    """Return accuracy by round or against something, a line for each name, of many lines the best."""
+def _accuracy_section(
+    against: str, lines: Mapping[str, Mapping[float, Estimate]], end: str, **options: Any
+) -> Section:
+    """Return accuracy by round or against something, a line of points for each name, of many lines the best."""
     title = f"Accuracy {against}"
     series = [
         Series(

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.cli.command import end_with, show_help
-from experiments.settings import log as json_log
-from experiments.settings.log import messages, stderr_handler
+from experiments.settings.log import install, messages, stderr_handler
 
 # What trains is imported where it is used: help has no need of it, nor have worker processes, which import this file.
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def main() -> None:
     )
     logging.getLogger("flwr").setLevel(logging.WARNING)
     if "run.log=json" in sys.argv:  # also for errors in the other settings
-        json_log.install()
+        install()
     end_with(run)
 
 

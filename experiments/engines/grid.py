@@ -20,7 +20,6 @@ from fedmf.errors import DeviceLostError
 from fedmf.randomness import PublicSeed
 from fedmf.updates import wire
 from server import flower_private
-from server.flower_private import Run
 
 RUN_ID, NODE_ID = 1, 1
 CLIENT_APP_RAISED = 2  # Flower's error code for it
@@ -171,12 +170,12 @@ class LocalGrid(Grid):
         # Whether no reply can come any more: `server.exchange` then need not wait for its deadline.
         self.is_exhausted = False
 
-    def set_run(self, run: Run) -> None:
+    def set_run(self, run: flower_private.Run) -> None:
         """Do nothing: this grid serves one run."""
 
     @property
-    def run(self) -> Run:
-        return Run.create_empty(RUN_ID)
+    def run(self) -> flower_private.Run:
+        return flower_private.Run.create_empty(RUN_ID)
 
     def create_message(
         self,

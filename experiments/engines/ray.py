@@ -55,10 +55,13 @@ def join(ray: Any, engine: RaySettings) -> None:
 
     Raises `SettingError` for an address at which no cluster answers, or one that cannot be joined.
     """
-    options: dict[str, Any] = {"address": engine.address}
-    if engine.address is None:  # by "local" Ray joins no cluster that happens to run here
-        cpus = math.ceil(engine.workers * engine.cpus_per_worker)
-        options = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
+    cpus = math.ceil(engine.workers * engine.cpus_per_worker)
+    own = {
+        "address": "local",
+        "num_cpus": cpus,
+        "include_dashboard": False,
+    }  # "local" joins no cluster that happens to run here
+    options: dict[str, Any] = own if engine.address is None else {"address": engine.address}
     on_signal = signal.getsignal(signal.SIGTERM)
     try:
         if engine.address not in (None, "auto"):

@@ -12,7 +12,6 @@ from typing import Any
 from experiments.pages.wording import number, text_of
 from experiments.settings.groups import MechanismSettings, factorize, find_family
 from experiments.settings.values import PRINTED, Output, keyed
-from fedmf.checks import check_positive
 from fedmf.errors import SettingError
 from fedmf.mechanisms import prefix_sum
 from fedmf.outlook import about_noise, noise_of_run
@@ -57,7 +56,6 @@ class PlanSettings:
     linf_over_l2: float | None = setting(
         None,
         "Delta_inf/Delta_2; null: the formula, at most 1, and 1 with rotation=identity",
-        check=check_positive,
     )
     delta: float = setting(1e-05, "of the statement, in (0, 1)")
     adjacency: str = setting("zero_out", "what neighbouring data sets differ by", ADJACENCIES)

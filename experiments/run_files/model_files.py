@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from client.data import NEXT_TOKEN
 from client.imports import reason
@@ -81,7 +81,7 @@ def read_arrays(file: Path, shapes: Mapping[str, tuple[int, ...]] | None = None)
         ) from error
 
 
-def read_tensors(file: Path) -> dict[str, Tensor]:
+def read_tensors(file: Path) -> dict[str, torch.Tensor]:
     """Return the arrays of a model's .npz file as a state dict. Raises as `read_arrays`."""
     return {name: as_tensor(name, np.ascontiguousarray(array)) for name, array in read_arrays(file).items()}
 

@@ -29,12 +29,10 @@ from experiments.session import resume
 from experiments.session.monitoring import Watch, import_logger, open_logger, open_watch
 from experiments.session.progress import FailureCount, View
 from experiments.session.recorder import Recorder, Scorer
-from experiments.session.resume import recorded_parts, taken_up
-from experiments.settings import log as json_log
 from experiments.settings.data import print_notes
 from experiments.settings.experiment import Experiment, build, run_secret
 from experiments.settings.groups import DeploymentSettings, LocalSettings
-from experiments.settings.log import messages
+from experiments.settings.log import install, messages, name_run
 from experiments.settings.recorded import check_importable, to_yaml
 from experiments.settings.schema import Settings
 from experiments.settings.values import advising_to_resume, keyed
@@ -341,10 +339,10 @@ def simulate(settings: Settings, path: Path, job: str = "", callbacks: Sequence[
     asked for again with run.resume and has finished before. Raises a `FedmfError` for what cannot run as asked; nothing is written then.
     """
     if settings.run.log == "json":
-        json_log.install()
-    json_log.name_run(path.name)
+        install()
+    name_run(path.name)
     directory = RunDirectory(path)
-    if (played := taken_up(recorded_parts(settings, path), directory)) is None:
+    if (played := resume.taken_up(resume.recorded_parts(settings, path), directory)) is None:
         return False
     settings = played
     if isinstance(settings.engine, DeploymentSettings):

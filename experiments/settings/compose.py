@@ -11,7 +11,6 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 import hydra
 import yaml
-from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -123,7 +122,7 @@ def composed(
     of_process = GlobalHydra.instance()
     outer, of_process.hydra = of_process.hydra, None  # of an application that calls us
     try:
-        with as_setting_errors(), initialize_config_dir(str(CONF), version_base="1.3"):
+        with as_setting_errors(), hydra.initialize_config_dir(str(CONF), version_base="1.3"):
             return as_plain(hydra.compose(f"fedmf_{name}", overrides=at_home(overrides)))
     finally:
         GlobalHydra.instance().hydra = outer
