@@ -115,10 +115,9 @@ def read_comparison(
 def _shared(runs: Sequence[Run], differing: Sequence[str]) -> dict[str, Any]:
     """Return what all runs have: choices, settings that are not the defaults, and how many clients and rounds there were."""
     settings = without(without_folders(runs[0].config), (*REPETITION, *differing))
-    first = {key: settings[key] for key in FIRST if key in settings}
     sizes = {name: [run.summary.get(name) for run in runs] for name in ("clients", "rounds")}
     same = {name: values[0] for name, values in sizes.items() if values.count(values[0]) == len(runs)}
-    return _chosen(first | settings, runs[0]) | same
+    return _chosen({key: settings[key] for key in FIRST if key in settings} | settings, runs[0]) | same
 
 
 def _chosen(settings: Mapping[str, Any], run: Run) -> dict[str, Any]:

@@ -88,13 +88,12 @@ def write_page(page: Page, file: Path, plots: str | None = None) -> list[Path]:
     if plots is not None:
         refuse_unmakeable("plots", Path(plots))
         Path(plots).mkdir(parents=True, exist_ok=True)
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     lines = [line.label for section in page.sections if section.plot for line in section.plot.series]
     looks = tuple(dict.fromkeys(lines))  # one colour on a page for a line of one name
-    text = environment.from_string(TEMPLATE).render(
-        page=page, picture=lambda plot: b64encode(rendered(plot, "svg", looks)).decode()
+    text = (
+        Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+        .from_string(TEMPLATE)
+        .render(page=page, picture=lambda plot: b64encode(rendered(plot, "svg", looks)).decode())
     )
     write_output(file, text.encode(errors="backslashreplace"))
     for path, plot in files.items():
