@@ -65,22 +65,19 @@ def import_data(source: str, out: Path, advance: Callable[[int], object]) -> str
         raise DataError(f"{out} is inside {source}, which it is made of; name a folder outside.")
     if not exists:  # downloaded once it is known where the folder goes
         path = download(source)
-    if path.is_file() and zipfile.is_zipfile(path):
-        _import_arrays(path, out)
+    if path.is_file() and zipfile.is_zipfile(path):  # arrays, none of which is whole in memory
+        with new_folder(out) as folder, reading(path, "an .npz file"), zipfile.ZipFile(path) as archive:
+            for member in archive.namelist():
+                if not member.endswith(".npy") or PurePosixPath(member).name != member or "\\" in member:
+                    raise DataError(
+                        f"{path} holds {member}, which is no array; an .npz file holds arrays alone."
+                    )
+            archive.extractall(folder)
         return "by_user_npz"
     found = _benchmark_of(path)
     with new_folder(out) as folder:
         found.write(source_at(path, found.files), folder, advance)
     return found.name
-
-
-def _import_arrays(path: Path, out: Path) -> None:
-    """Write the arrays of an .npz file as .npy files, none of them whole in memory."""
-    with new_folder(out) as folder, reading(path, "an .npz file"), zipfile.ZipFile(path) as archive:
-        for member in archive.namelist():
-            if not member.endswith(".npy") or PurePosixPath(member).name != member or "\\" in member:
-                raise DataError(f"{path} holds {member}, which is no array; an .npz file holds arrays alone.")
-        archive.extractall(folder)
 
 
 def _benchmark_of(path: Path) -> Benchmark:

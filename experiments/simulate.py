@@ -57,12 +57,11 @@ def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
 
 def run() -> None:
     """Print the help, or run the job or the sweep that the command line describes."""
-    if show_help("simulate", __doc__, sys.argv[1:]):
-        return
-    from experiments.session.resume import run_settings, start_of
-    from experiments.settings.jobs import run_jobs
+    if not show_help("simulate", __doc__, sys.argv[1:]):
+        from experiments.session.resume import run_settings, start_of
+        from experiments.settings.jobs import run_jobs
 
-    run_jobs(job, run_settings, start_of)
+        run_jobs(job, run_settings, start_of)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from pydoc_data.topics import topics
 
+from client.data.reading import reading
 from client.data.text import WORDS, most_frequent, words
 from client.settings import LEVELS
 from experiments.cli import command, output
@@ -39,12 +40,10 @@ def vocabulary(settings: VocabularySettings) -> None:
     check_choice("level", settings.level, LEVELS)
     if target.exists() or target.is_symlink():
         raise DataError(f"{target} exists already; file must name a new file.")
-    try:
+    with reading(settings.text or "", "UTF-8 text"):
         lines = (
             documentation() if settings.text is None else Path(settings.text).read_text("utf-8").splitlines()
         )
-    except UnicodeDecodeError as error:
-        raise DataError(f"{settings.text} is not UTF-8 text ({error}); name another file.") from error
     tokens = most_frequent(map(words if settings.level == WORDS else list, lines), settings.size)
     if not tokens:
         raise DataError(f"{settings.text} contains no words; text must name a file of public text.")
@@ -74,8 +73,9 @@ def docstrings(source: bytes) -> Iterator[str]:
     ['', 'An animal.']
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old modules hold escapes that today's Python warns of
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # old modules hold escapes that today's Python warns of
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return

@@ -56,9 +56,8 @@ def _sections(known: Reference, topics: Collection[str]) -> Iterator[tuple[str, 
         if topics and name not in topics:
             continue
         rows = [(f"{name}={choice}", about) for choice, about in group.choices.items()]
-        for item in known.settings:
-            if item.group == name and (topics or item.is_of(group.default)):
-                rows.append(_row(item))
+        own = [item for item in known.settings if item.group == name]
+        rows += [_row(item) for item in own if topics or item.is_of(group.default)]
         yield f"{name}{f'={group.default}' if group.default else ''}: {group.about}", rows
 
 

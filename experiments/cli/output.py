@@ -27,12 +27,14 @@ def console() -> "Console":
 
 def show(form: Output, document: Any, print_text: Callable[[], object]) -> None:
     """Print what a command found: as one JSON document, infinite and undefined numbers null, or as `print_text` does for people."""
-    if form != "json":
-        print_text()
-        return
-    from experiments.run_files.directory import finite  # with the server's files, which take half a second
+    if form == "json":
+        from experiments.run_files.directory import (
+            finite,  # with the server's files, which take half a second
+        )
 
-    print(json.dumps(finite(document), indent=2))
+        print(json.dumps(finite(document), indent=2))
+    else:
+        print_text()
 
 
 def print_table(

@@ -122,7 +122,8 @@ def read_config(directory: Path) -> Recorded:
     try:
         return from_yaml(file.read_text())
     except ValueError as error:
-        raise RunDirectoryError(f"{file} {error}; directory must name the directory of a run.") from error
+        why = str(error).rstrip(".")
+        raise RunDirectoryError(f"{file}: {why}; directory must name the directory of a run.") from error
 
 
 def _there(file: Path, done: str = "finished") -> Path:
@@ -198,14 +199,12 @@ def without(document: Recorded, left_out: tuple[str, ...]) -> dict[str, Any]:
 
 def refuse_other_settings(directory: Path, settings: Settings, besides: Sequence[str] = ()) -> None:
     """Raise `RunDirectoryError` when the run in `directory` has other settings, the keys `besides` apart; with both values."""
-    different = differences(bound_config(directory), plain(settings), besides)
-    if not different:
-        return
-    said = "; ".join(
-        f"{key.removesuffix('.name')} is {text_of(given)}, and the run has {text_of(has)}"
-        for key, has, given in different
-    )
-    raise RunDirectoryError(
-        f"{directory} holds a run with another {', '.join(key for key, _, _ in different)}: {said}. Leave out what is not "
-        "the run's own (run.resume=true needs no other setting), or choose another directory."
-    )
+    if different := differences(bound_config(directory), plain(settings), besides):
+        said = "; ".join(
+            f"{key.removesuffix('.name')} is {text_of(given)}, and the run has {text_of(has)}"
+            for key, has, given in different
+        )
+        raise RunDirectoryError(
+            f"{directory} holds a run with another {', '.join(key for key, _, _ in different)}: {said}. Leave out what is not "
+            "the run's own (run.resume=true needs no other setting), or choose another directory."
+        )

@@ -180,13 +180,13 @@ class Sweep(Callback):
         if "optuna" in str(config.hydra.sweeper.get("_target_")):
             metric, folder = config.run.optimized_metric, Path(config.hydra.sweep.dir)
             best = OmegaConf.load(folder / "optimization_results.yaml")
-            values = {
-                file.parent.name: json.loads(file.read_bytes()).get(metric)
+            jobs = sorted(
+                file.parent.name
                 for file in folder.glob("*/summary.json")
-            }
-            jobs = ", ".join(sorted(job for job, value in values.items() if value == best.best_value))
+                if json.loads(file.read_bytes()).get(metric) == best.best_value
+            )
             parameters = ", ".join(f"{key}={text_of(value)}" for key, value in best.best_params.items())
-            messages.info(f"best: job {jobs}: {metric} {best.best_value:.4g} with {parameters}")
+            messages.info(f"best: job {', '.join(jobs)}: {metric} {best.best_value:.4g} with {parameters}")
 
 
 def number_of_jobs(config: DictConfig) -> int | None:

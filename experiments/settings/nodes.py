@@ -43,15 +43,13 @@ def known_nodes(file: str) -> tuple[KnownNodes, Path | None]:
                 f"nodes is {file}, which lists {row!r}; a node has {', '.join(fields)}, and no more."
             )
     listed = KnownNodes(tuple(KnownNode(**row) for row in rows))
-    if box_key is None:
-        return listed, None
-    if len({node.box_key for node in listed}) < len(rows):
+    if box_key is not None and len({node.box_key for node in listed}) < len(rows):
         raise SettingError(f"nodes is {file}, in which two nodes have one box_key; each needs its own.")
-    if not Path(str(box_key)).is_absolute():
+    if box_key is not None and not Path(str(box_key)).is_absolute():
         raise SettingError(
             f"nodes is {file}, whose {SERVER_BOX_KEY} is {box_key}; it must be an absolute path."
         )
-    return listed, Path(str(box_key))
+    return listed, None if box_key is None else Path(str(box_key))
 
 
 def check_own_file(name: str, path: Path) -> None:

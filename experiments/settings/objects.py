@@ -71,13 +71,8 @@ def _path_of(lent: dict[str, Any], plain: tuple[type, ...], value: object) -> st
 def _import_path(value: object) -> str | None:
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     held = sys.modules.get(str(module))
-    if (
-        module == "__main__"
-        or getattr(held, "__spec__", None) is None
-        or getattr(held, name, None) is not value
-    ):
-        return None
-    return f"{module}:{name}"
+    is_there = getattr(held, "__spec__", None) is not None and getattr(held, name, None) is value
+    return f"{module}:{name}" if is_there and module != "__main__" else None
 
 
 def _of_dataset(dataset: Dataset) -> Iterator[bytes]:

@@ -62,12 +62,7 @@ def _check_types(key: str, group: type[Choice], recorded: Recorded) -> None:
     if not isinstance(name, str):
         raise ValueError(f"names its {key} {name!r}, which is no text")
     settings = group.options.get(name, group.options["custom"]).settings
-    try:
-        make(
-            settings, {own: recorded.get(own, value) for own, value in defaults(settings).items()}, f"{key}."
-        )
-    except SettingError as error:
-        raise ValueError(f"says that {str(error).rstrip('.')}") from error
+    make(settings, {own: recorded.get(own, value) for own, value in defaults(settings).items()}, f"{key}.")
 
 
 def refuse_odd_values(document: object, most: int = MOST_VALUES) -> None:
@@ -120,10 +115,8 @@ def named_code(document: Recorded) -> dict[str, str]:
     >>> named_code({"metrics": ["accuracy", "mine:recall"], "client": {"loss": "mine:hinge"}})
     {'client.loss': 'mine:hinge', 'metrics[1]': 'mine:recall'}
     """
-    named: dict[str, Any] = {}
-    for key, group in document.items():
-        if isinstance(group, Mapping):
-            named |= {f"{key}.{own}": group.get(own) for own in CODE}
+    groups = {key: group for key, group in document.items() if isinstance(group, Mapping)}
+    named: dict[str, Any] = {f"{key}.{own}": groups[key].get(own) for key in groups for own in CODE}
     metrics = document.get("metrics")
     if isinstance(metrics, list):
         named |= {f"metrics[{place}]": path for place, path in enumerate(metrics)}
