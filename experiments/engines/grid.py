@@ -201,11 +201,13 @@ class LocalGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         replies = self._worker.collect(list(message_ids))
-        notes = take_noted()
-        for reply in (reply for reply in replies if reply.has_error()):
-            clients = self._asked.pop(reply.metadata.reply_to_message_id, [])
-            notes += [Failure(client, str(reply.error.reason)) for client in clients]
-        for each in notes:
+        failures: list[Note] = [
+            Failure(client, str(reply.error.reason))
+            for reply in replies
+            if reply.has_error()
+            for client in self._asked.pop(reply.metadata.reply_to_message_id, [])
+        ]
+        for each in [*take_noted(), *failures]:
             self._on_note(each)
         self.is_exhausted = not replies
         return replies
