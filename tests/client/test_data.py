@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from client.data import Dataset, Examples, from_arrays, load
-from client.data.bundled import read_digits, split_digits
 from client.data.clients import digest_clients
 from client.data.own import fifth_of_each
 from fedmf.errors import DataError, SettingError
@@ -52,16 +51,6 @@ def test_digits_are_1437_clients_of_one_image_each_scaled_by_public_constants() 
     np.testing.assert_array_equal(dataset.test.y, y_test)
     np.testing.assert_allclose(dataset.clients[77].x.reshape(1, -1), x_train[77:78] / 16 - 0.3, atol=1e-6)
     assert dataset.clients[77].y.tolist() == [y_train[77]]
-
-
-@pytest.mark.parametrize("size", [10, 17, 361, 1000])
-def test_the_split_of_digits_is_scikit_learns_whatever_must_be_rounded(size: int) -> None:
-    from sklearn.model_selection import train_test_split
-
-    _, labels = read_digits()
-    twins = train_test_split(np.arange(len(labels)), test_size=size, stratify=labels, random_state=0)
-    for drawn, twin in zip(split_digits(labels, size), twins, strict=True):
-        np.testing.assert_array_equal(drawn, twin)
 
 
 def test_clients_of_an_npz_file_are_its_users_and_keep_every_training_row_once(tmp_path: Path) -> None:
