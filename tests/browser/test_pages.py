@@ -117,15 +117,6 @@ def test_a_page_asks_nothing_cuts_nothing_and_has_no_serious_fault(chromium, pag
         assert (said, page.evaluate(CUT), faults(page)) == ([], [], [])
 
 
-def test_a_narrow_comparison_names_every_value_of_a_row(chromium, pages):
-    with opened(chromium, pages["comparison"], 390, "light") as (page, _):
-        row = page.locator("table.plain tbody tr").first
-        name = "cell => getComputedStyle(cell, '::before').content.slice(1, -1)"
-        names = {cell.evaluate(name) for cell in row.locator("td").all()}
-        assert {"run", "accuracy", "epsilon spent", "mechanism"} <= names
-        assert LONG_NAME in row.inner_text()
-
-
 def test_each_fault_is_seen_on_a_page_that_has_it(chromium, tmp_path):
     file = tmp_path / "page.html"
     file.write_text(FAULTY)

@@ -25,7 +25,9 @@ def damage(function):
     return lambda *how, **more: lambda path: function(path, *how, **more)
 
 
-arrays, parquet = damage(small_files.npz), damage(small_files.parquet)
+arrays, parquet, own_csv, own_parquet = map(
+    damage, (small_files.npz, small_files.parquet, small_files.own_csv, small_files.own_parquet)
+)
 leaf = damage(lambda path, change, name="femnist": small_files.leaf(path, name, change))
 
 
@@ -91,6 +93,22 @@ def with_spoilt_text(path):
     pyarrow.parquet.write_table(table, path / "shakespeare.parquet")
 
 
+def with_cell(column, row, value):
+    """Return a column of a table of one's own with another cell; bob's rows are 6 to 11, the last one a test row."""
+    return {column: [value if n == row else str(held) for n, held in enumerate(small_files.table()[column])]}
+
+
+def no_utf8(row):
+    """Return columns of texts in which the one of a row is not UTF-8: texts, lists of tokens, a dictionary, a view."""
+    texts, places = (
+        small_files.spoilt(TEXTS, row),
+        pyarrow.array([int(n == row) for n in range(COUNT)], pyarrow.int32()),
+    )
+    view = texts.view(pyarrow.binary()).cast(pyarrow.binary_view()).view(pyarrow.string_view())
+    lists = pyarrow.ListArray.from_arrays(pyarrow.array(range(COUNT + 1), pyarrow.int32()), texts)
+    return texts, lists, pyarrow.DictionaryArray.from_arrays(places, small_files.spoilt(TEXTS[:2], 1)), view
+
+
 DEEP = "[" * 100_000
 COUNT = len(small_files.USERS) * small_files.ROWS
 OBJECT = np.array([{"a": 1}] * COUNT, dtype=object)
@@ -107,6 +125,8 @@ NO_TEXTS = (
     f'"tokens": [{NESTED}], ', f'"tokens": {{"a": {NESTED}}}, ', f'"tokens": -{WHOLE}, ',
 )  # fmt: skip
 UNREAD = "could not be read"
+TEXTS = [small_files.LINE] * COUNT
+NO_NUMBERS = ("-", "yes", "1,5", "1e", None)
 HEAD = b"\x93NUMPY\x01\x00"
 
 
@@ -159,6 +179,9 @@ BROKEN = [
     ("jsonl", text(small_files.LINES + '{"user": "a", "text": "a", "split": 2}'), "on every line"),
     *(("jsonl", text(lines), sentence) for lines, sentence in MALFORMED),
     ("gz", text(gzip.compress(small_files.LINES.encode())[:-20]), r"texts.jsonl.gz cannot be read as lines of UTF-8 text \(EOFError"),
+    *(("own_csv", own_csv(**with_cell("x0", 11, odd)), "something else in row 12, a test row|test set .* not finite") for odd in NO_NUMBERS),
+    *(("own_texts", own_parquet(said=texts), "in row 12, a test row") for texts in no_utf8(11)),
+    *(("own_texts", own_parquet(said=[*([["to"]] * 17), empty]), "holds no text in row 18, a test row") for empty in (None, ["to", None])),
     ("femnist_hdf5", lambda path: [f.unlink() for f in path.iterdir()] and small_files.hdf5(path, "shakespeare"), "lacks"),
     ("femnist_hdf5", changed_hdf5("train", lambda file: file.pop("examples")), "no group examples"),
     ("femnist_hdf5", changed_hdf5("test", replaced("label", np.full(6, 62))), "test set .* label 62"),
@@ -190,6 +213,10 @@ VALUES = [
     ("npz", arrays(x=np.where(np.arange(COUNT)[:, None] == 7, np.nan, 0.5) * np.ones(4)), "not finite"),
     ("npz", arrays(y=np.where(np.arange(COUNT) == 7, 3, np.arange(COUNT) % 6 % 3)), "label 3; .* 0 to 2"),
     *(("jsonl", bobs_line(value), "a token that could not be read") for value in NO_TEXTS),
+    *(("own_csv", own_csv(**with_cell("x0", 7, odd)), "client 1 .* inputs that are not finite") for odd in NO_NUMBERS),
+    ("own_parquet", own_parquet(x0=[1e300 if n == 7 else 0.5 for n in range(COUNT)]), "not finite"),
+    *(("own_texts", own_parquet(said=texts), UNREAD) for texts in no_utf8(7)),
+    *(("own_texts", own_parquet(said=[["to"]] * 7 + [empty] + [["to"]] * 10), "a token that could not be read") for empty in (None, ["to", None])),
     ("femnist_hdf5", changed_hdf5("train", lambda file: file.pop("examples/bob") and file.create_group("examples/bob")), UNREAD),
     ("femnist_hdf5", changed_hdf5("train", replaced("label")), UNREAD),
     ("femnist_hdf5", changed_hdf5("train", replaced("label", 3)), UNREAD),

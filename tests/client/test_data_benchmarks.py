@@ -19,10 +19,10 @@ from client.data.conversion import as_bytes
 from client.data.dataset import as_float32
 from client.data.own import fifth_of_each
 from client.data.sources import parsed
-from client.data.text import BOS, EOS, LEAF_CHARACTERS, OOV, PAD, SPECIAL
+from client.data.text import LEAF_CHARACTERS, OOV, SPECIAL
 from client.scoring import score
 from fedmf.errors import DataError, SettingError
-from published import handwriting, serialise, write_hdf5, write_sqlite
+from published import handwriting, serialise, write_sqlite
 
 # What the files hold.
 
@@ -69,18 +69,6 @@ def test_shakespeare_pairs_ask_for_the_next_character_only(
         assert client.x.tolist() == [context] * len(left)
         assert client.y[:, -1].tolist() == left
         assert (client.y[:, :-1] == IGNORED_TARGET).all()
-
-
-def test_tffs_snippets_are_cut_into_eighty_characters(tmp_path: Path) -> None:
-    plays = {"HAMLET": {"snippets": [b"To be", b"x" * 100]}, "LEAR": {"snippets": [b"Howl\xc3\xa9"]}}
-    write_hdf5(tmp_path, {"shakespeare_train": plays, "shakespeare_test": plays})
-    hamlet, lear = load("shakespeare", path=str(tmp_path)).clients
-    numbers = [LEAF_CHARACTERS.index(character) + SPECIAL for character in "To be"]
-    assert hamlet.x.shape == (3, 80)
-    assert hamlet.x[0, :7].tolist() == [BOS, *numbers, PAD]
-    assert hamlet.y[0, :7].tolist() == [*numbers, EOS, IGNORED_TARGET]
-    assert (hamlet.y[1:] != IGNORED_TARGET).sum() == 101
-    assert lear.y[0, 4] == OOV
 
 
 # TFF's own files.

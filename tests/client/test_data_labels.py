@@ -17,7 +17,7 @@ from experiments.settings.compose import compose
 from experiments.settings.experiment import build
 from experiments.settings.schema import Settings
 from fedmf.errors import DataError, SettingError
-from small_files import assert_fails_alone, in_every_form, opened, rows
+from small_files import assert_fails_alone, in_every_form, opened, rows, spoilt
 
 ZERO_ONE = [0, 1] * 6
 
@@ -54,6 +54,7 @@ def test_names_without_a_list_are_an_uncovered_release_whether_or_not_a_user_has
     [
         ("csv", ["ant", *["dog", "cat"] * 5, "dog"], {"labels": ["cat", "dog"]}),
         ("csv", ["", *["dog", "cat"] * 5, "dog"], {}),
+        ("parquet", spoilt(["ant", *["dog", "cat"] * 5, "dog"], 0), {"labels": ["cat", "dog"]}),
         ("csv", ["ant", *map(str, ZERO_ONE[1:])], {}),
         ("csv", ["", *map(str, ZERO_ONE[1:])], {}),
         ("csv", [str(10**20), *map(str, ZERO_ONE[1:])], {}),

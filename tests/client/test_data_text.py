@@ -168,6 +168,7 @@ def test_a_list_of_counts_is_told_from_a_list_of_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        ("a\nbc\n", r"Line 2 of .* holds more than one character; level=characters needs one on each line"),
         (
             "the 30\nto 40\n",
             r"Line 2 of .* has a greater count than the line before; the most frequent words must stand first",
@@ -183,12 +184,7 @@ def test_a_list_of_counts_is_told_from_a_list_of_words(tmp_path: Path) -> None:
 )
 def test_what_is_no_vocabulary_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
-        read_vocabulary(words(tmp_path, text), 100)
-    with pytest.raises(
-        DataError,
-        match=r"Line 2 of .* holds more than one character; level=characters needs one on each line",
-    ):
-        read_vocabulary(words(tmp_path, "a\nbc\n"), level="characters")
+        read_vocabulary(words(tmp_path, text), 100, "characters" if "level" in sentence else "words")
     with pytest.raises(SettingError, match="words, characters"):
         load("by_user_text", path=write(tmp_path / "texts.jsonl", *LINES), level="letters")
 

@@ -114,9 +114,6 @@ class Tied(nn.Module):
 def test_what_is_frozen_is_not_counted_and_bit_equal_after_the_training_of_plain_torch():
     model = two_layers()
     assert layout_of(model).names == ("2.weight", "2.bias")
-    split = layout_of(model).split(flat_parameters(model))
-    for name in layout_of(model).names:
-        np.testing.assert_array_equal(split[name], model.get_parameter(name).detach().numpy())
     twin, order = copy.deepcopy(model), np.random.default_rng(1).permutation(8)
     sgd = torch.optim.SGD([p for p in twin.parameters() if p.requires_grad], lr=0.5)
     for batch in (order[:3], order[3:6], order[6:]):

@@ -105,27 +105,22 @@ def test_a_client_that_spoils_the_model_changes_nothing_for_the_next(spoil, ends
     assert after.any()
 
 
-@pytest.mark.parametrize(("name", "settings"), [("cnn", {}), ("lstm", {"embedding": 3, "hidden": 5})])
-def test_honest_clients_share_one_trainer_and_one_model(name, settings):
-    is_text = name == "lstm"
-    shape, kind = ((6,), "next_token") if is_text else ((8, 8), "classification")
-    network = build(name, input_shape=shape, classes=10, seed=0, task=kind, **settings)
-    made = []
+LSTM = {"task": "next_token", "embedding": 3, "hidden": 5}
+RNG = np.random.default_rng(0)
+IMAGES = Examples(RNG.normal(size=(4, 8, 8)).astype("f4"), RNG.integers(0, 10, 4))
+TEXTS = Examples(*RNG.integers(0, 10, (2, 4, 6)))
 
-    def make():
-        made.append(Trainer(network, TrainingSettings(0.1, device="cpu")))
-        return made[-1]
 
-    start, rng = flat_parameters(network), np.random.default_rng(0)
-    plan = small_plan(dimension=len(start)).client_plan
-    plays = Resident(make, plan)
-    model = plays.begin()._model
+@pytest.mark.parametrize(("name", "settings", "data"), [("cnn", {}, IMAGES), ("lstm", LSTM, TEXTS)])
+def test_honest_clients_share_one_trainer_and_one_model(name, settings, data):
+    network = build(name, input_shape=data.x.shape[1:], classes=10, seed=0, **settings)
+    start, made = flat_parameters(network), iter([Trainer(network, TrainingSettings(0.1, device="cpu"))])
+    plays = Resident(lambda: next(made), small_plan(dimension=len(start)).client_plan)
+    trainer = plays.begin()
+    model = trainer._model
     for _ in range(3):
-        x = rng.integers(0, 10, (4, 6)) if is_text else rng.normal(size=(4, 8, 8)).astype("f4")
-        y = rng.integers(0, 10, (4, 6) if is_text else 4)
-        assert plays.play(Sent(start, None), Examples(x, y), rng, KEY).values.any()
-    assert len(made) == 1
-    assert made[0]._model is model  # of torch's own layers: copied for no client
+        assert plays.play(Sent(start, None), data, np.random.default_rng(0), KEY).values.any()
+    assert trainer._model is model  # of torch's own layers: copied for no client
 
 
 class Remembering(torch.nn.Module):

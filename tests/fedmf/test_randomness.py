@@ -162,15 +162,13 @@ def test_a_whole_epoch_of_many_clients_asks_each_at_most_once(clients):
 
 
 def test_too_many_rounds_names_the_largest_that_fits():
-    with pytest.raises(
-        ParticipationError,
-        match=r"largest rounds_per_epoch that fits is 22, .*cohort_size that fits is 62",
+    for call, *numbers, said in (
+        (rounds_that_fit, 1437, 64, 23, "rounds_per_epoch that fits is 22, .*cohort_size that fits is 62"),
+        (rounds_that_fit, 10, 11, "at most 10 fits"),
+        (Participation, 10, 2, 6, 3, "6 disjoint cohorts of 2 need 12 clients, but there are 10"),
     ):
-        rounds_that_fit(1437, 64, 23)
-    with pytest.raises(ParticipationError, match="at most 10 fits"):
-        rounds_that_fit(10, 11)
-    with pytest.raises(ParticipationError, match="6 disjoint cohorts of 2 need 12 clients, but there are 10"):
-        Participation(10, 2, 6, 3)
+        with pytest.raises(ParticipationError, match=said):
+            call(*numbers)
     assert rounds_that_fit(1437, 64, 22) == 22
     assert Participation(10, 2, 5, 3).rounds == 15
 

@@ -1,25 +1,18 @@
-"""Data files of the published sizes with made-up content, and what it takes to load them.
+"""Large data files with made-up content, and what it takes to load them: `python big_data.py WHAT PATH` prints the megabytes.
 
-    python tests/helpers/big_data.py leaf FOLDER              805,263 images of 3,550 writers in LEAF's JSON (5 GB)
-    python tests/helpers/big_data.py npy FOLDER 3300000          3.3 million float32 images of 3,550 users as .npy files (10 GB)
-    python tests/helpers/big_data.py lists FOLDER             805,263 pictures of 3,550 users in parquet, as lists of pixels
-
-Each writes the files unless the folder is there, loads them in a process of its own, and prints seconds and peak memory: what the
-process held alone, and with what it had mapped of files, which is shared and which the system takes back when it needs
-room. Large files of leaf are to be imported: `python -m experiments.data import FOLDER OUT`, then `big_data.py leaf OUT`.
+What the process held alone counts; what it had mapped of files is shared, and the system takes it back when it needs room.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 
-WRITERS, IMAGES = 3550, 805263
 USERS_A_FILE = 36
 
 
@@ -30,7 +23,7 @@ def pictures(count, rng):
     return x
 
 
-def leaf(folder, images=IMAGES, writers=WRITERS):
+def leaf(folder, images, writers):
     """Write a LEAF femnist: nine tenths of each writer to train, numbers as json writes k / 255."""
     rng = np.random.default_rng(0)
     sizes = np.diff(np.linspace(0, images, writers + 1).astype(int))
@@ -48,7 +41,7 @@ def leaf(folder, images=IMAGES, writers=WRITERS):
             file.write_text(json.dumps({"users": [], "num_samples": [], "user_data": data}))
 
 
-def npy(folder, rows, users=WRITERS):
+def npy(folder, rows, users):
     """Write float32 images [rows, 28, 28] as a folder of .npy files without split."""
     folder.mkdir(parents=True)
     x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (rows, 28, 28))
@@ -61,7 +54,7 @@ def npy(folder, rows, users=WRITERS):
     np.save(folder / "user.npy", rng.integers(0, users, rows))
 
 
-def lists(folder, images=IMAGES, users=WRITERS):
+def lists(folder, images, users):
     """Write a parquet file of one's own with pictures as lists of pixels."""
     import pyarrow
     import pyarrow.parquet
@@ -85,46 +78,39 @@ def lists(folder, images=IMAGES, users=WRITERS):
             file.write_table(pyarrow.table(table, schema))
 
 
-def memory(kind):
-    """Return bytes of this process: RssAnon is what no other process shares, VmHWM the most with what it has mapped."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{kind}:"):
-            return int(line.split()[1]) * 1024
-    return 0
+def alone():
+    """Return the megabytes of this process that no other one shares."""
+    (size,) = re.findall(r"RssAnon:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    return int(size) / 1000
 
 
 def measure(what, path):
-    """Load a dataset, read all examples of ten clients and a hundred of the test set; return what it took."""
+    """Load a dataset, read all examples of ten clients and a hundred of the test set; return the most megabytes held."""
     from client.data import load
 
-    before, began = memory("RssAnon"), time.monotonic()
-    peak, ended = before, threading.Event()
+    held, ended = [alone()], threading.Event()
 
     def watch():
-        nonlocal peak
         while not ended.wait(0.01):
-            peak = max(peak, memory("RssAnon"))
+            held.append(alone())
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     dataset = load(**LOADS[what], path=str(path))
-    seconds = time.monotonic() - began
     for client in range(0, len(dataset.clients), max(1, len(dataset.clients) // 10)):
         assert len(dataset.clients[client]) > 0
     assert len(dataset.test.x[:100]) > 0
     ended.set()
     watcher.join()
-    took = {"seconds": round(seconds, 1), "clients": len(dataset.clients), "test": len(dataset.test)}
-    held = {"alone_mb": peak, "before_mb": before, "with_maps_mb": memory("VmHWM")}
-    return took | {name: round(size / 1e6) for name, size in held.items()}
+    return max(held)
 
 
 def measured(what, path):
     """Return what `measure` finds in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    command = [sys.executable, __file__, "measure", str(path), what]
+    command = [sys.executable, __file__, what, str(path)]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, timeout=3000)
-    return json.loads(done.stdout)
+    return float(done.stdout)
 
 
 WRITES = {"leaf": leaf, "npy": npy, "lists": lists}
@@ -135,10 +121,4 @@ LOADS = {
 }
 
 if __name__ == "__main__":
-    what, folder, *more = sys.argv[1:]
-    if what == "measure":
-        print(json.dumps(measure(*more, folder)))
-    else:
-        if not Path(folder).exists():
-            WRITES[what](Path(folder), *map(int, more))
-        print(measured(what, folder))
+    print(measure(*sys.argv[1:]))

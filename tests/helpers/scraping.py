@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-import urllib.error
 import urllib.request
 
 import prometheus_client
@@ -43,18 +42,11 @@ OF_NODES = {
 }
 
 
-def get(port, path="/metrics", host="127.0.0.1"):
-    """Return status, kind and text of an answer."""
-    try:
-        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=300) as answer:
-            return answer.status, answer.headers["Content-Type"], answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers["Content-Type"], error.read().decode()
-
-
 def samples(port):
     """Return {name: value} of all samples, and {name: labels}."""
-    found = [sample for family in text_string_to_metric_families(get(port)[2]) for sample in family.samples]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    found = [sample for family in families for sample in family.samples]
     assert len({sample.name for sample in found}) == len(found)
     return {sample.name: sample.value for sample in found}, {sample.name: sample.labels for sample in found}
 

@@ -3,13 +3,11 @@
 import json
 import math
 import os
-import pty
 import re
 import shlex
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -153,32 +151,6 @@ def test_a_sweep_with_a_failing_job_on_the_command_line(tmp_path, launcher):
     assert "`python -m experiments.compare directory=sweep` compares its runs" in ended.stderr
     assert ended.stderr.count("failed: population.cohort_size is 5000") == 2
     assert "job 3: " in ended.stderr
-
-
-@pytest.mark.slow
-def test_jobs_at_once_on_a_terminal_lose_no_line_and_one_bar_counts_all_of_them(tmp_path):
-    ours, theirs = pty.openpty()
-    arguments = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *SMALL, "hydra.sweep.dir=sweep",
-                 "population.cohort_size=10,5000", "privacy.epsilon=2,4,8"]  # fmt: skip
-    program = [sys.executable, "-m", "experiments.simulate", *arguments]
-    environment = os.environ | {"PYTHONPATH": runs.SEARCH, "TERM": "xterm"}
-    with subprocess.Popen(
-        program, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, env=environment
-    ) as sweep:
-        os.close(theirs)
-        said = ""
-        with suppress(OSError):  # the terminal's end, once no process has it
-            while part := os.read(ours, 65536):
-                said += part.decode()
-    os.close(ours)
-    said = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", said)  # colours and cursors
-    assert sweep.returncode == 2
-    assert sorted(re.findall(r"job (\d): accuracy \d", said)) == ["0", "1", "2"]
-    assert sorted(re.findall(r"job (\d): failed: population", said)) == ["3", "4", "5"]
-    assert sorted(re.findall(r"job (\d): dataset", said)) == list("012345")
-    assert {"0", "6"} <= set(re.findall(r"(\d)/6 jobs", said))
-    assert "job ended" not in said
-    assert "round 2/2" not in said  # of a job's own bar
 
 
 def finished(directory, *overrides):

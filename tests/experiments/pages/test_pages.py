@@ -17,7 +17,6 @@ import written_run
 from experiments.compare import CompareSettings, compare
 from experiments.mechanisms import MechanismsSettings, mechanisms
 from experiments.pages.comparison import claims, read_comparison
-from experiments.pages.figures import LinePlot, Series
 from experiments.pages.run_page import write_report
 from experiments.report import ReportSettings, report
 from experiments.run_files.directory import open_no_link
@@ -213,15 +212,6 @@ def test_runs_of_several_folders_are_chosen_and_sorted_and_unlike_ones_have_thei
         RunDirectoryError, match=r"^directory is .*/a, .*/b, which has no finished run with .*model=lstm"
     ):
         compared("where=model=lstm")
-
-
-def test_a_line_has_one_colour_in_all_plots_of_a_page():
-    def colours(*labels):
-        plot = LinePlot("name", "caption", [Series(label, [1, 2], [1, 2]) for label in labels], "y")
-        handles, names = plot.figure(("a", "b", "c")).axes[0].get_legend_handles_labels()
-        return {name: handle[0].get_color() for name, handle in zip(names, handles, strict=True)}
-
-    assert colours("a", "c")["c"] == colours("b", "c")["c"] != colours("a", "b")["b"]
 
 
 def test_unfinished_and_unreadable_runs_are_named_and_do_not_count(tmp_path, compared):

@@ -26,11 +26,10 @@ from experiments.settings.jobs import without_files
 from experiments.settings.recorded import from_yaml, restored, to_yaml
 from experiments.settings.reference import SETTINGS, experiments, reference
 from experiments.settings.schema import FOR_DEPLOYMENTS, FREE, Settings
-from experiments.settings.values import at_home, keyed, plain
-from fedmf.errors import ParticipationError, SettingError
+from experiments.settings.values import at_home, plain
+from fedmf.errors import SettingError
 from fedmf.mechanisms import of_run
 from fedmf.mechanisms.schedules import rates
-from fedmf.participation import rounds_that_fit
 from runs import composed, model as model_of, page_section, run
 
 
@@ -210,16 +209,6 @@ def test_custom_settings_become_plain_arguments_hide_no_key_and_are_a_mapping() 
             arguments({"name": "mine:load", "path": None, "settings": own})
     with pytest.raises(SettingError, match=r"^dataset\.name is 'nowhere:load', which cannot be imported"):
         load_dataset({"name": "nowhere:load"})
-
-
-def test_an_argument_becomes_the_key_and_the_error_keeps_its_type():
-    with (
-        pytest.raises(SettingError, match=r"^population\.cohort_size is 0"),
-        keyed("population", ("cohort_size",)),
-    ):
-        rounds_that_fit(10, 0)
-    with pytest.raises(ParticipationError, match="at most 10 fits"), keyed("population", ("cohort_size",)):
-        rounds_that_fit(10, 11)
 
 
 def test_a_tilde_at_the_head_of_a_value_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:

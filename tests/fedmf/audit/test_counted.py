@@ -105,10 +105,12 @@ def test_one_run_bound_is_wrong_at_most_as_often_as_stated(epsilon, delta):
 
 
 def test_numbers_that_do_not_fit_are_an_error():
-    with pytest.raises(ValueError, match="must"):
-        epsilon_lower_bound(11, 10, 0, 10, delta=0.1, confidence=0.95)
     with pytest.raises(SettingError, match="each must be at most the next"):
         one_run_p_value(3, 2, 9, epsilon=1.0, delta=0.0)
-    for delta, confidence in ((0.0, 0.95), (0.1, 1.0)):
-        with pytest.raises(SettingError, match=r"delta|confidence"):
-            epsilon_lower_bound(1, 2, 1, 2, delta=delta, confidence=confidence)
+    for counts, delta, confidence, said in (
+        ((11, 10, 0, 10), 0.1, 0.95, "must"),
+        ((1, 2, 1, 2), 0.0, 0.95, "delta"),
+        ((1, 2, 1, 2), 0.1, 1.0, "confidence"),
+    ):
+        with pytest.raises(ValueError, match=said):  # which a SettingError is
+            epsilon_lower_bound(*counts, delta=delta, confidence=confidence)

@@ -103,18 +103,15 @@ def test_a_function_that_raises_is_named_with_what_it_raised(family):
 
 def test_a_matrix_is_checked_for_every_number_of_rounds():
     family = strategy_family("mine", ASYMMETRIC)
-    with pytest.raises(SettingError, match=r"it must have shape \(64, 64\), for the rounds of an epoch"):
-        design(family, prefix_sum(64))
-    with pytest.raises(SettingError, match="rounds is 5000"):
-        design(family, prefix_sum(5000))
-    with pytest.raises(SettingError, match=r"has 5000 rounds; it must have .* at most 4096"):
-        design(mine(ToeplitzStream, np.ones(1)), prefix_sum(5000))
-    with pytest.raises(SettingError, match="mine has no setting buffers"):
-        design(family, prefix_sum(3), buffers=2)
-    with pytest.raises(
-        SettingError, match="the stream of mine has 9 rounds; it must have those of an epoch, 8"
-    ):
-        design(Family("mine", lambda workload: ToeplitzStream(9, np.ones(1))), prefix_sum(8))
+    for given, rounds, settings, said in (
+        (family, 64, {}, r"it must have shape \(64, 64\), for the rounds of an epoch"),
+        (family, 5000, {}, "rounds is 5000"),
+        (mine(ToeplitzStream, np.ones(1)), 5000, {}, "has 5000 rounds; it must have .* at most 4096"),
+        (family, 3, {"buffers": 2}, "mine has no setting buffers"),
+        (Family("mine", lambda workload: ToeplitzStream(9, np.ones(1))), 8, {}, "has 9 rounds; it must have those of an epoch, 8"),
+    ):  # fmt: skip
+        with pytest.raises(SettingError, match=said):
+            design(given, prefix_sum(rounds), **settings)
 
 
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"binary_tree", "honaker_online"}))
