@@ -1,15 +1,27 @@
 """Faults put into the pipeline on purpose, beyond the five controls of the command, and the tests that must catch each.
 
 `CAUGHT` has the faults that the audit must catch, `ESCAPES` those that it cannot, `BY_CHANCE` those that it catches in some runs;
-faults of the noise are in `noise_faults`. `python -m audit.sabotages` prints what caught each, and in which scene.
+faults of the noise are in `faults`. `python -m audit.sabotages` prints what caught each, and in which scene.
 """
 
 import json
 import logging
 import sys
 
-from audit.edits import EXACT, FIRST_KEY, LAST_EPOCH, SENSITIVITY, UNBOUNDED, fault, masked, released, when
-from audit.noise_faults import BY_CHANCE, ESCAPES, NOISE
+from audit.faults import (
+    BY_CHANCE,
+    ESCAPES,
+    EXACT,
+    FIRST_KEY,
+    LAST_EPOCH,
+    NOISE,
+    SENSITIVITY,
+    UNBOUNDED,
+    fault,
+    masked,
+    released,
+    when,
+)
 from client import app
 from client.privatize import privatize
 from experiments.audit.__main__ import KINDS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from audit.edits import edited
+from audit.faults import edited
 from audit.sabotages import CAUGHT, ESCAPES, HOSTILE, catches
 from experiments.audit.scene import Scene
 from experiments.audit.tested import coupled_findings

@@ -253,16 +253,14 @@ VALUES = [
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_files_are_valid_before_they_are_broken(tmp_path: Path, form: str) -> None:
+def test_the_files_are_valid_before_they_are_broken(tmp_path, form):
     dataset = load(**small_files.settings(form, tmp_path))
     assert len(dataset.test) > 0
     assert all(len(client) > 0 for client in dataset.clients)
 
 
 @pytest.mark.parametrize(("form", "damage", "sentence"), BROKEN, ids=[f"{row[0]}-{row[2]}" for row in BROKEN])
-def test_a_broken_file_is_answered_with_a_sentence_that_names_it(
-    tmp_path: Path, form, damage, sentence
-) -> None:
+def test_a_broken_file_is_answered_with_a_sentence_that_names_it(tmp_path, form, damage, sentence):
     given = small_files.settings(form, tmp_path)
     damage(Path(given["path"]))
     with pytest.raises(DataError, match=f"(?s){sentence}") as raised:
@@ -274,7 +272,7 @@ def test_a_broken_file_is_answered_with_a_sentence_that_names_it(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_file_cut_in_half_is_a_data_error(tmp_path: Path, form: str) -> None:
+def test_a_file_cut_in_half_is_a_data_error(tmp_path, form):
     given = small_files.settings(form, tmp_path)
     path = Path(given["path"])
     for file in [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]:
@@ -284,7 +282,7 @@ def test_a_file_cut_in_half_is_a_data_error(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_path_that_is_missing_a_folder_or_an_empty_file_is_a_data_error(tmp_path: Path, form: str) -> None:
+def test_a_path_that_is_missing_a_folder_or_an_empty_file_is_a_data_error(tmp_path, form):
     given = small_files.settings(form, tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").write_bytes(b"")
@@ -296,9 +294,7 @@ def test_a_path_that_is_missing_a_folder_or_an_empty_file_is_a_data_error(tmp_pa
 
 
 @pytest.mark.parametrize(("form", "damage", "sentence"), VALUES, ids=[f"{row[0]}-{row[2]}" for row in VALUES])
-def test_one_users_values_fail_that_client_alone_and_only_when_it_is_read(
-    tmp_path: Path, form, damage, sentence
-) -> None:
+def test_one_users_values_fail_that_client_alone_and_only_when_it_is_read(tmp_path, form, damage, sentence):
     given = small_files.settings(form, tmp_path)
     damage(Path(given["path"]))
     dataset = load(**given)
@@ -312,14 +308,14 @@ def test_one_users_values_fail_that_client_alone_and_only_when_it_is_read(
         dataset.clients[0:2]
 
 
-def test_a_test_user_of_leaf_may_have_no_examples(tmp_path: Path) -> None:
+def test_a_test_user_of_leaf_may_have_no_examples(tmp_path):
     given = small_files.settings("femnist_leaf", tmp_path)
     bob_as('{"x": [], "y": []}', "test")(Path(given["path"]))
     assert len(load(**given).test) == 2 * small_files.ROWS
 
 
 @pytest.mark.parametrize("form", ["jsonl", "shakespeare_csv"])
-def test_a_byte_order_mark_and_other_line_ends_change_nothing(tmp_path: Path, form: str) -> None:
+def test_a_byte_order_mark_and_other_line_ends_change_nothing(tmp_path, form):
     given = small_files.settings(form, tmp_path)
     before = load(**given)
     file = next(file for file in sorted(tmp_path.rglob("*")) if file.suffix in (".jsonl", ".csv"))
@@ -331,8 +327,8 @@ def test_a_byte_order_mark_and_other_line_ends_change_nothing(tmp_path: Path, fo
 
 
 def test_a_line_whose_text_is_no_text_changes_nothing_for_its_neighbours_and_is_said_on_stderr(
-    tmp_path: Path, caplog
-) -> None:
+    tmp_path, caplog
+):
     """With a public vocabulary, so that nothing is learnt from the lines."""
     given = small_files.settings("jsonl", tmp_path)
     whole = load(**given)

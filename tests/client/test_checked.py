@@ -53,9 +53,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "sentence"), WRONG)
-def test_a_client_that_is_not_as_promised_fails_when_it_is_read_and_the_others_do_not(
-    wrong, sentence
-) -> None:
+def test_a_client_that_is_not_as_promised_fails_when_it_is_read_and_the_others_do_not(wrong, sentence):
     held = checked(dataset(examples(), wrong, examples())).clients
     assert len(held[0]) == len(held[2]) == 3
     with pytest.raises(DataError, match=f"client 1 of dataset mine.*{sentence}|x of client 1.*{sentence}"):
@@ -65,7 +63,7 @@ def test_a_client_that_is_not_as_promised_fails_when_it_is_read_and_the_others_d
 @pytest.mark.parametrize(
     "wrong", [examples(label=3), examples(count=0), Examples([[0.0, 0.0]], [1]), {"x": 1}]
 )
-def test_a_test_set_that_is_not_as_promised_is_refused_at_once(wrong) -> None:
+def test_a_test_set_that_is_not_as_promised_is_refused_at_once(wrong):
     with pytest.raises(DataError, match=r"the test set of dataset mine"):
         checked(dataset(test=wrong), path="x.npz")
 
@@ -74,7 +72,7 @@ def test_a_test_set_that_is_not_as_promised_is_refused_at_once(wrong) -> None:
     "wrong",
     [tokens([0, 5], [0, 1]), tokens([0, -1], [0, 1]), tokens([0, 1], [0, 5]), tokens([0, 1], [0, -7])],
 )
-def test_tokens_outside_the_vocabulary_fail_and_padding_does_not(wrong) -> None:
+def test_tokens_outside_the_vocabulary_fail_and_padding_does_not(wrong):
     good = tokens([0, 4], [1, -100])
     held = checked(dataset(good, wrong, test=good, classes=5, task=NEXT_TOKEN)).clients
     assert held[0].y.tolist() == [[1, -100]]
@@ -94,12 +92,12 @@ def test_tokens_outside_the_vocabulary_fail_and_padding_does_not(wrong) -> None:
         ({"task": NEXT_TOKEN}, "tokens are integers"),
     ],
 )
-def test_public_figures_that_cannot_be_right_are_refused(changed, sentence) -> None:
+def test_public_figures_that_cannot_be_right_are_refused(changed, sentence):
     with pytest.raises(DataError, match=sentence):
         checked(dataset(**changed))
 
 
-def test_a_data_set_of_other_targets_than_labels_is_held_to_its_test_set() -> None:
+def test_a_data_set_of_other_targets_than_labels_is_held_to_its_test_set():
     """Soft labels, and maps of labels with places that do not count."""
     soft = Examples(np.zeros((2, 2), "f4"), np.full((2, 3), 0.3, "f4"))
     maps = Examples(np.zeros((2, 2), "f4"), np.array([[0, -100], [2, 1]]))
@@ -122,7 +120,7 @@ class Failing(LazyClients):
         raise SystemExit("no names")
 
 
-def failing() -> Dataset:
+def failing():
     return replace(dataset(), clients=Failing())
 
 

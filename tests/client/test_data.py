@@ -1,15 +1,12 @@
 """Data sets that ship or come as arrays: what a client is, how much of it is used, and which examples are the test set."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from client.data import Dataset, Examples, from_arrays, load
+from client.data import Examples, from_arrays, load
 from client.data.clients import digest_clients
 from client.data.own import fifth_of_each
 from fedmf.errors import DataError, SettingError
@@ -18,7 +15,7 @@ from fedmf.randomness import SecretKey
 KEY = SecretKey.reproducible(0)
 
 
-def arrays(count: int = 30, users: int = 4, *, split: bool = True) -> dict[str, np.ndarray]:
+def arrays(count=30, users=4, *, split=True):
     """Return arrays of a small well-formed file; x[i] holds i, so that rows can be told apart. The last six are test rows."""
     x = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None], (count, 3, 2)).copy()
     user = np.random.default_rng(3).integers(0, users, count)
@@ -26,17 +23,17 @@ def arrays(count: int = 30, users: int = 4, *, split: bool = True) -> dict[str, 
     return held if split else {name: held[name] for name in ("x", "y", "user")}
 
 
-def save(folder: Path, **contents: np.ndarray) -> str:
+def save(folder, **contents):
     np.savez(folder / "data.npz", **contents)
     return str(folder / "data.npz")
 
 
-def rows(dataset: Dataset) -> list[list[int]]:
+def rows(dataset):
     """Return which rows of `arrays` each client holds."""
     return [np.rint(client.x[:, 0, 0] * 255).astype(int).tolist() for client in dataset.clients]
 
 
-def test_digits_are_1437_clients_of_one_image_each_scaled_by_public_constants() -> None:
+def test_digits_are_1437_clients_of_one_image_each_scaled_by_public_constants():
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -53,7 +50,7 @@ def test_digits_are_1437_clients_of_one_image_each_scaled_by_public_constants() 
     assert dataset.clients[77].y.tolist() == [y_train[77]]
 
 
-def test_clients_of_an_npz_file_are_its_users_and_keep_every_training_row_once(tmp_path: Path) -> None:
+def test_clients_of_an_npz_file_are_its_users_and_keep_every_training_row_once(tmp_path):
     contents = arrays()
     dataset = load("by_user_npz", path=save(tmp_path, **contents))
     expected = [np.flatnonzero(contents["user"][:24] == user).tolist() for user in range(4)]
@@ -65,11 +62,11 @@ def test_clients_of_an_npz_file_are_its_users_and_keep_every_training_row_once(t
     for name, array in contents.items():
         np.save(tmp_path / "folder" / f"{name}.npy", array)
     mapped = load("by_user_npz", path=str(tmp_path / "folder"))
-    assert isinstance(mapped.clients.held.x, np.memmap)  # type: ignore[attr-defined]
+    assert isinstance(mapped.clients.held.x, np.memmap)
     assert rows(mapped) == expected
 
 
-def test_without_a_split_a_fifth_of_each_user_is_the_test_set(tmp_path: Path) -> None:
+def test_without_a_split_a_fifth_of_each_user_is_the_test_set(tmp_path):
     contents = arrays(60, split=False)
     dataset = load("by_user_npz", path=save(tmp_path, **contents))
     counts = np.bincount(contents["user"])
@@ -80,7 +77,7 @@ def test_without_a_split_a_fifth_of_each_user_is_the_test_set(tmp_path: Path) ->
     assert (len(disjoint.clients), disjoint.uncovered) == (3, ())
 
 
-def test_arrays_in_memory_are_the_data_of_their_file(tmp_path: Path) -> None:
+def test_arrays_in_memory_are_the_data_of_their_file(tmp_path):
     contents = arrays(60, split=False)
     x, y, user = (contents[name] for name in ("x", "y", "user"))
     there, here = (
@@ -104,7 +101,7 @@ def test_arrays_in_memory_are_the_data_of_their_file(tmp_path: Path) -> None:
         from_arrays(x, y, user, test=(x[:7] / 255, y[:7]))
 
 
-def test_the_number_of_classes_comes_from_public_labels_only(tmp_path: Path) -> None:
+def test_the_number_of_classes_comes_from_public_labels_only(tmp_path):
     contents = arrays()
     contents["y"][24:] = [0, 1, 2, 1, 0, 0]
     path = save(tmp_path, **contents)
@@ -114,7 +111,7 @@ def test_the_number_of_classes_comes_from_public_labels_only(tmp_path: Path) -> 
     assert load("by_user_npz", path=path, classes=6).classes == 6
 
 
-def test_unknown_names_and_settings_that_do_not_apply_are_refused() -> None:
+def test_unknown_names_and_settings_that_do_not_apply_are_refused():
     for name, settings, sentence in (
         ("mnist", {}, "digits, synthetic, by_user_npz"),
         ("digits", {"path": "somewhere"}, "digits does not use it"),
@@ -129,10 +126,10 @@ def test_unknown_names_and_settings_that_do_not_apply_are_refused() -> None:
         ("synthetic", {"shift": -1.0}, r"^shift is -1"),
     ):  # fmt: skip
         with pytest.raises(SettingError, match=sentence):
-            load(name, **settings)  # type: ignore[arg-type]
+            load(name, **settings)
 
 
-def test_clients_behave_like_a_sequence_and_examples_have_one_length() -> None:
+def test_clients_behave_like_a_sequence_and_examples_have_one_length():
     clients = load("digits").clients
     assert len(clients[3:6]) == 3
     np.testing.assert_array_equal(clients[-1].x, clients[1436].x)
@@ -146,8 +143,8 @@ def test_clients_behave_like_a_sequence_and_examples_have_one_length() -> None:
 
 
 @pytest.mark.parametrize("kind", [int, str], ids=["numbers", "names"])
-def test_the_split_of_a_user_depends_on_the_seed_and_not_on_what_other_users_have(kind: type) -> None:
-    def split(first: int, seed: int = 0) -> np.ndarray:
+def test_the_split_of_a_user_depends_on_the_seed_and_not_on_what_other_users_have(kind):
+    def split(first, seed=0):
         users = np.repeat(np.arange(50), [first, *[10] * 49])
         return fifth_of_each(users.astype(kind), seed=seed)[first:]
 
@@ -157,21 +154,21 @@ def test_the_split_of_a_user_depends_on_the_seed_and_not_on_what_other_users_hav
     np.testing.assert_array_equal(split(10), without)
 
 
-def test_places_among_names_are_drawn_for_as_the_names() -> None:
+def test_places_among_names_are_drawn_for_as_the_names():
     users = np.random.default_rng(0).integers(0, 3, 60)
     for names in (["ann", "bob", "cat"], [-3, 7, 2**63 - 1], [2**63 + 1, 2**63 + 2, 2**64 - 1]):
         expected = fifth_of_each(np.array(names)[users], seed=0)
         np.testing.assert_array_equal(fifth_of_each(users, seed=0, names=names), expected)
 
 
-def test_a_small_number_or_a_text_among_the_names_changes_nothing_for_large_numbers() -> None:
+def test_a_small_number_or_a_text_among_the_names_changes_nothing_for_large_numbers():
     large, users = [2**63 + 1 + 3 * place for place in range(40)], np.repeat(np.arange(41), 10)
     alone = fifth_of_each(users[:-10], seed=0, names=large)
     for other in (5, "ann"):
         np.testing.assert_array_equal(fifth_of_each(users, seed=0, names=[*large, other])[:-10], alone)
 
 
-def test_the_split_chooses_every_place_of_a_user_as_often() -> None:
+def test_the_split_chooses_every_place_of_a_user_as_often():
     chosen = fifth_of_each(np.repeat(np.arange(20_000), 10), seed=0).reshape(-1, 10)
     assert (chosen.sum(axis=1) == 2).all()
     assert np.abs(chosen.mean(axis=0) - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 20_000)
@@ -182,7 +179,7 @@ def test_the_split_chooses_every_place_of_a_user_as_often() -> None:
     assert abs(neighbours - 0.04) < 5 * np.sqrt(0.04 / 200_000)
 
 
-LINES: dict[str, tuple[str, Callable[[str, int], str], dict[str, Any]]] = {
+LINES = {
     "by_user_csv": ("user,x,label\n", lambda user, row: f"{user},{row},0", {}),
     "by_user_text": (
         "",
@@ -194,11 +191,11 @@ LINES: dict[str, tuple[str, Callable[[str, int], str], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_what_a_user_trains_on_does_not_depend_on_who_else_is_in_the_file(tmp_path: Path, name: str) -> None:
+def test_what_a_user_trains_on_does_not_depend_on_who_else_is_in_the_file(tmp_path, name):
     head, line, settings = LINES[name]
     path = tmp_path / ("data.csv" if head else "data.jsonl")
 
-    def clients(*users: str) -> Any:
+    def clients(*users):
         path.write_text(head + "\n".join(line(user, row) for user in users for row in range(20)))
         return load(name, path=str(path), **settings).clients[-2:]
 
@@ -226,16 +223,16 @@ def test_what_a_user_trains_on_does_not_depend_on_who_else_is_in_the_file(tmp_pa
         ),
     ],
 )
-def test_users_are_capped_first_and_then_cut(tmp_path: Path, limits: dict[str, int], unit: str) -> None:
+def test_users_are_capped_first_and_then_cut(tmp_path, limits, unit):
     path = save(tmp_path, **arrays())
-    dataset = load("by_user_npz", path=path, **limits)  # type: ignore[arg-type]
+    dataset = load("by_user_npz", path=path, **limits)
     cap, piece = limits.get("max_examples_per_user", 99), limits.get("examples_per_client", 99)
     whole = [own[:cap] for own in rows(load("by_user_npz", path=path))]
     assert rows(dataset) == [own[i : i + piece] for own in whole for i in range(0, len(own), piece)]
     assert dataset.unit == unit
 
 
-def test_a_test_set_is_cut_to_a_public_draw_that_a_larger_one_contains(tmp_path: Path) -> None:
+def test_a_test_set_is_cut_to_a_public_draw_that_a_larger_one_contains(tmp_path):
     path = save(tmp_path, **arrays(200) | {"split": np.arange(200) >= 160})
     few, more, whole = (
         load("by_user_npz", path=path, max_test_examples=count).test.x[:, 0, 0].tolist()
@@ -247,7 +244,7 @@ def test_a_test_set_is_cut_to_a_public_draw_that_a_larger_one_contains(tmp_path:
     assert few == sorted(few)
 
 
-def test_a_loader_of_ones_own_is_limited_too_and_its_clients_are_others() -> None:
+def test_a_loader_of_ones_own_is_limited_too_and_its_clients_are_others():
     whole, three, again, two = (load("users_own:load", max_examples_per_user=n) for n in (None, 3, 3, 2))
     assert [client.y.tolist() for client in three.clients] == [[0, 1, 2]] * 3
     keys = [digest_clients(one.clients, KEY) for one in (whole, three, again, two)]
@@ -262,7 +259,7 @@ def test_a_loader_of_ones_own_is_limited_too_and_its_clients_are_others() -> Non
     )
 
 
-def test_a_made_up_client_is_a_function_of_the_seed_and_its_number_alone() -> None:
+def test_a_made_up_client_is_a_function_of_the_seed_and_its_number_alone():
     few, many = load("synthetic", clients=5), load("synthetic", clients=10**9)
     np.testing.assert_array_equal(few.clients[3].x, many.clients[3].x)
     np.testing.assert_array_equal(many.clients[999_999_999].x, many.clients[999_999_999].x)
@@ -270,8 +267,8 @@ def test_a_made_up_client_is_a_function_of_the_seed_and_its_number_alone() -> No
     assert (load("synthetic", clients=5, seed=1).clients[3].x != few.clients[3].x).all()
 
 
-def test_made_up_points_are_around_the_centre_of_their_class_moved_for_the_client() -> None:
-    given: dict[str, Any] = {
+def test_made_up_points_are_around_the_centre_of_their_class_moved_for_the_client():
+    given = {
         "clients": 1,
         "examples_per_client": 20_000,
         "classes": 2,
@@ -281,7 +278,7 @@ def test_made_up_points_are_around_the_centre_of_their_class_moved_for_the_clien
     dataset = load("synthetic", **given)
     client = dataset.clients[0]
     centres = np.array([client.x[client.y == label].mean(axis=0) for label in range(2)])
-    true = dataset.clients.held.centres  # type: ignore[attr-defined]
+    true = dataset.clients.held.centres
     # Means of 10,000 points with standard deviation 1: 0.06 is six of theirs.
     np.testing.assert_allclose(centres[1] - centres[0], true[1] - true[0], atol=0.06)
     assert np.linalg.norm(centres[0] - true[0]) > 1

@@ -27,7 +27,7 @@ from published import handwriting, serialise, write_sqlite
 # What the files hold.
 
 
-def test_every_pixel_of_eight_bits_is_kept_as_a_byte_and_no_other_number() -> None:
+def test_every_pixel_of_eight_bits_is_kept_as_a_byte_and_no_other_number():
     x = np.array(json.loads(json.dumps([k / 255 for k in range(256)]))).astype(np.float32)
     held = as_bytes(x)
     assert held.dtype == np.uint8
@@ -36,9 +36,7 @@ def test_every_pixel_of_eight_bits_is_kept_as_a_byte_and_no_other_number() -> No
         assert as_bytes(np.append(x, near)).dtype == np.float32
 
 
-def test_the_hubs_pictures_are_bit_for_bit_those_of_the_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hubs_pictures_are_bit_for_bit_those_of_the_files(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "_AT_ONCE", 4)
     pictures = np.random.default_rng(0).integers(0, 256, (20, 28, 28), dtype=np.uint8)
     column = [{"bytes": small_files.encoded(picture), "path": None} for picture in pictures]
@@ -54,9 +52,7 @@ def test_the_hubs_pictures_are_bit_for_bit_those_of_the_files(
 
 
 @pytest.mark.parametrize("form", ["leaf", "csv"])
-def test_shakespeare_pairs_ask_for_the_next_character_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
+def test_shakespeare_pairs_ask_for_the_next_character_only(tmp_path, monkeypatch, form):
     monkeypatch.setattr(sources, "_AT_ONCE", 4)
     dataset = load(**small_files.settings(f"shakespeare_{form}", tmp_path))
     numbers = {character: number for number, character in enumerate(LEAF_CHARACTERS, start=SPECIAL)}
@@ -74,7 +70,7 @@ def test_shakespeare_pairs_ask_for_the_next_character_only(
 # TFF's own files.
 
 
-def test_the_reader_of_examples_agrees_with_tensorflows_message() -> None:
+def test_the_reader_of_examples_agrees_with_tensorflows_message():
     values = {
         "bytes": b"\x00two words\xff",
         "floats": np.array([1.5, -2.0, 1e30], dtype=np.float32),
@@ -89,7 +85,7 @@ def test_the_reader_of_examples_agrees_with_tensorflows_message() -> None:
         assert "is no tf.train.Example" in parsed("ann", Path("file"), message, ["tokens"]).wrong
 
 
-def test_a_client_of_sqlite_has_all_its_examples_whatever_the_metadata_count(tmp_path: Path) -> None:
+def test_a_client_of_sqlite_has_all_its_examples_whatever_the_metadata_count(tmp_path):
     """TFF asks client_metadata for distinct names (sql_client_data.py)."""
     data = handwriting()
     path = write_sqlite(
@@ -106,7 +102,7 @@ def test_a_client_of_sqlite_has_all_its_examples_whatever_the_metadata_count(tmp
     ]
 
 
-def test_the_folder_of_tff_is_read_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_tff_is_read_as_it_is(tmp_path, monkeypatch):
     """Names: emnist_all.sqlite, shakespeare.sqlite and stackoverflow.sqlite side by side, and others of TFF's."""
     monkeypatch.setenv("HOME", str(tmp_path))
     folder = tmp_path / ".tff"
@@ -149,15 +145,13 @@ def test_the_folder_of_tff_is_read_as_it_is(tmp_path: Path, monkeypatch: pytest.
         ("femnist", {"path": "{tmp}/no.sqlite"}, "does not exist"),
     ],
 )
-def test_without_files_a_sentence_says_what_to_put_where(
-    tmp_path: Path, name: str, settings: dict[str, str], sentence: str
-) -> None:
+def test_without_files_a_sentence_says_what_to_put_where(tmp_path, name, settings, sentence):
     settings = {key: value.format(tmp=tmp_path) for key, value in settings.items()}
     with pytest.raises(DataError, match=sentence):
-        load(name, **settings)  # type: ignore[arg-type]
+        load(name, **settings)
 
 
-def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(tmp_path, monkeypatch):
     small_files.hdf5(tmp_path, "femnist")
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(SettingError, match=r"needs the package h5py.*fedmf\[data\]"):
@@ -167,9 +161,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "form", ["npz", "npy", "femnist_leaf", "femnist_parquet", "shakespeare_csv", "dealt"]
 )
-def test_a_test_set_too_big_to_hold_is_the_same_batch_by_batch_and_scored_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
+def test_a_test_set_too_big_to_hold_is_the_same_batch_by_batch_and_scored_alike(tmp_path, monkeypatch, form):
     import torch
 
     given, model = small_files.settings(form, tmp_path), torch.nn.Linear(4, 3)

@@ -2,8 +2,6 @@
 
 import logging
 import re
-from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -11,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from client.data import Dataset, Public, load
+from client.data import Public, load
 from client.data.inspection import inspected
 from experiments.settings.compose import compose
 from experiments.settings.experiment import build
@@ -23,7 +21,7 @@ ZERO_ONE = [0, 1] * 6
 
 
 @in_every_form
-def test_names_of_labels_become_numbers_by_the_public_list(tmp_path: Path, form: str) -> None:
+def test_names_of_labels_become_numbers_by_the_public_list(tmp_path, form):
     table = rows() | {"label": ["dog", "cat", "cow"] * 4}
     dataset = opened(tmp_path, form, table, labels=["cow", "dog", "cat", "hen"])
     assert (dataset.classes, dataset.test.y.tolist()) == (4, [1, 2, 0])
@@ -32,8 +30,8 @@ def test_names_of_labels_become_numbers_by_the_public_list(tmp_path: Path, form:
 
 
 def test_names_without_a_list_are_an_uncovered_release_whether_or_not_a_user_has_another_name(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """That the sentence stands must not tell that some training row has a name which no test row has."""
     said = []
     for first, names in (("cat", 2), ("ant", 3)):  # neighbours: a training row of bob
@@ -62,9 +60,7 @@ def test_names_without_a_list_are_an_uncovered_release_whether_or_not_a_user_has
         ("parquet", pyarrow.array([2**63, *ZERO_ONE[1:]], pyarrow.uint64()), {}),
     ],
 )
-def test_a_training_row_with_none_of_the_classes_concerns_its_user_alone(
-    tmp_path: Path, form: str, labels: Any, settings: dict[str, Any]
-) -> None:
+def test_a_training_row_with_none_of_the_classes_concerns_its_user_alone(tmp_path, form, labels, settings):
     """What the labels are must not depend on one user's value."""
     dataset = opened(tmp_path, form, rows() | {"label": labels}, **settings)
     assert (dataset.classes, dataset.test.y.tolist()) == (2, [1, 0, 1])
@@ -75,7 +71,7 @@ def test_a_training_row_with_none_of_the_classes_concerns_its_user_alone(
 
 
 @pytest.mark.parametrize("label", [10**13, 10**6, 2**63])
-def test_a_test_label_does_not_stand_for_a_million_classes_by_itself(tmp_path: Path, label: int) -> None:
+def test_a_test_label_does_not_stand_for_a_million_classes_by_itself(tmp_path, label):
     column = pyarrow.array([*ZERO_ONE[:11], label], pyarrow.uint64())
     for form in ("csv", "parquet"):
         with pytest.raises(DataError, match=f"A test row .* the label {label}, .*Set classes"):
@@ -94,8 +90,8 @@ def test_a_test_label_does_not_stand_for_a_million_classes_by_itself(tmp_path: P
     ],
 )
 def test_labels_of_a_csv_that_are_written_otherwise_are_the_same_classes(
-    tmp_path: Path, cells: list[str], settings: dict[str, Any], classes: int, numbers: list[int]
-) -> None:
+    tmp_path, cells, settings, classes, numbers
+):
     dataset = opened(tmp_path, "csv", rows() | {"label": cells * (12 // len(cells))}, **settings)
     held = {
         int(x): y
@@ -115,8 +111,8 @@ def test_labels_of_a_csv_that_are_written_otherwise_are_the_same_classes(
     ],
 )
 def test_the_class_names_that_a_saved_data_set_declares_may_be_given_as_labels(
-    tmp_path: Path, labels: list[str] | None, classes: int | None, numbers: list[int]
-) -> None:
+    tmp_path, labels, classes, numbers
+):
     held = rows() | {"label": [-1, *[1, 2, 0] * 3, 1, 2]}  # bob's first has no name
     kind = datasets.ClassLabel(names=["no", "yes", "unsure"])
     datasets.Dataset.from_dict(held).cast_column("label", kind).save_to_disk(str(tmp_path / "saved"))
@@ -138,7 +134,7 @@ COUNT = 60
 SCALED = np.arange(COUNT, dtype=np.float32)[:, None] / COUNT
 
 
-def arrays(folder: Path, x: np.ndarray = SCALED, least: int = 0, **settings: Any) -> Dataset:
+def arrays(folder, x=SCALED, least=0, **settings):
     """Return three classes and users, of whom each has 4 of 20 rows in the test set."""
     np.savez(folder / "a.npz", x=x, y=np.arange(COUNT) // 3 % 3 + least, user=np.arange(COUNT) % 3)
     return load("by_user_npz", path=str(folder / "a.npz"), **settings)
@@ -157,9 +153,7 @@ def arrays(folder: Path, x: np.ndarray = SCALED, least: int = 0, **settings: Any
         ({"classes": 5, "max_test_examples": 9}, None),
     ],
 )  # fmt: skip
-def test_a_scale_or_labels_that_are_probably_a_mistake_are_warned_of(
-    tmp_path: Path, given: dict[str, Any], sentence: str | None
-) -> None:
+def test_a_scale_or_labels_that_are_probably_a_mistake_are_warned_of(tmp_path, given, sentence):
     dataset = arrays(tmp_path, **given)
     assert len(dataset.warnings) == (sentence is not None)
     if sentence is not None:
@@ -167,7 +161,7 @@ def test_a_scale_or_labels_that_are_probably_a_mistake_are_warned_of(
     assert dataset.notes[0].startswith("inputs are of shape [1]; from ")
 
 
-def table(folder: Path, *, beyond: int = 0, **columns: Any) -> str:
+def table(folder, *, beyond=0, **columns):
     """Write twenty users of five rows, of which the last is a test row; `beyond` users have a training label 7 of 2 classes."""
     label = np.arange(100) % 2
     label[np.arange(beyond) * 5] = 7
@@ -177,7 +171,7 @@ def table(folder: Path, *, beyond: int = 0, **columns: Any) -> str:
     return str(folder / "a.parquet")
 
 
-def test_columns_are_named_once_and_a_run_and_its_plan_warn_of_large_ones(tmp_path: Path) -> None:
+def test_columns_are_named_once_and_a_run_and_its_plan_warn_of_large_ones(tmp_path):
     path = table(tmp_path, weight=np.zeros(100))
     given = ["dataset=by_user_parquet", f"dataset.path={path}", "population.cohort_size=5"]
     experiment = build(compose("config", given, Settings))
@@ -188,8 +182,8 @@ def test_columns_are_named_once_and_a_run_and_its_plan_warn_of_large_ones(tmp_pa
 
 
 def test_a_column_that_counts_the_test_rows_must_be_named_and_no_training_row_decides_it(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     count = np.arange(100) * 3 - 7
     for place, is_wrong in ((None, True), (3, True), (4, False)):  # training rows, a test row
         held = np.where(np.arange(100) == place, 50, count)
@@ -198,12 +192,10 @@ def test_a_column_that_counts_the_test_rows_must_be_named_and_no_training_row_de
             with pytest.raises(DataError, match=r"The column 'number' of .* counts the rows"):
                 load("by_user_parquet", path=path)
         for given in ({"features": ["number"]}, {"public": Public((2,), classes=2)}, *[{}] * (not is_wrong)):
-            assert len(load("by_user_parquet", path=path, **given).clients) == 20  # type: ignore[arg-type]
+            assert len(load("by_user_parquet", path=path, **given).clients) == 20
 
 
-def test_turns_that_will_be_zeros_are_logged_and_leave_no_other_trace(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_turns_that_will_be_zeros_are_logged_and_leave_no_other_trace(tmp_path, caplog):
     found = []
     for beyond in (0, 1, 2):
         with caplog.at_level(logging.WARNING):
@@ -222,7 +214,7 @@ def test_turns_that_will_be_zeros_are_logged_and_leave_no_other_trace(
         found[1].clients[0]
 
 
-def test_other_data_than_classes_of_numbers_are_not_inspected(tmp_path: Path) -> None:
+def test_other_data_than_classes_of_numbers_are_not_inspected(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"user": "a", "text": "b"}\n' * 5)
     dataset = load("by_user_text", path=str(tmp_path / "a.jsonl"), level="characters")
     assert inspected(dataset, is_whole=True) is dataset

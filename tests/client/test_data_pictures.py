@@ -4,7 +4,6 @@ import os
 import subprocess
 import warnings
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from PIL import EpsImagePlugin, Image, PngImagePlugin
 
 import small_files
-from client.data import Dataset, load
+from client.data import load
 from client.data.clients import digest_clients
 from fedmf.errors import DataError, SettingError
 from fedmf.randomness import SecretKey
@@ -30,11 +29,11 @@ COUNT = len(small_files.USERS) * small_files.ROWS
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 4, 5, 3)).astype(np.uint8)
 
 
-def lists_of(values: list[Any]) -> Any:
+def lists_of(values):
     return pyarrow.array(values, pyarrow.list_(pyarrow.list_(pyarrow.list_(pyarrow.uint8()))))
 
 
-def with_pictures(kind: str) -> dict[str, Any]:
+def with_pictures(kind):
     """Return rows with IMAGES in the column `image`, as one of the ways in which tables hold pictures."""
     image = {
         "bytes": [encoded(image) for image in IMAGES],
@@ -44,20 +43,20 @@ def with_pictures(kind: str) -> dict[str, Any]:
     return {key: rows()[key] for key in ("user", "label", "split")} | {"image": image}
 
 
-def draw(path: Path, number: int, mode: str = "L", kind: str = "PNG") -> None:
+def draw(path, number, mode="L", kind="PNG"):
     """Write picture `number`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(PIXELS[number]).convert(mode).save(path, format=kind)
 
 
-def folders(root: Path, below: str = "", numbers: range = range(30)) -> Path:
+def folders(root, below="", numbers=range(30)):
     """Write pictures USER/LABEL/FILE: users in turn, and labels."""
     for n in numbers:
         draw(root / below / USERS[n % 3] / LABELS[n % 2] / f"{n:02}.png", n)
     return root
 
 
-def test_sub_folders_are_users_and_theirs_are_labels(tmp_path: Path) -> None:
+def test_sub_folders_are_users_and_theirs_are_labels(tmp_path):
     folders(tmp_path)
     (tmp_path / ".DS_Store").write_text("a system's own")
     (tmp_path / "ann" / "Thumbs.db").write_text("a system's own")
@@ -72,7 +71,7 @@ def test_sub_folders_are_users_and_theirs_are_labels(tmp_path: Path) -> None:
         assert client.x.dtype == np.float32
 
 
-def test_folders_train_and_test_are_the_split_and_numbered_folders_are_class_numbers(tmp_path: Path) -> None:
+def test_folders_train_and_test_are_the_split_and_numbered_folders_are_class_numbers(tmp_path):
     folders(tmp_path / "names", "train", range(20))
     folders(tmp_path / "names", "test", range(20, 30))
     dataset = load("by_user_images", path=str(tmp_path / "names"), labels=["dog", "cat"])
@@ -88,7 +87,7 @@ def test_folders_train_and_test_are_the_split_and_numbered_folders_are_class_num
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_a_table_names_files_users_and_labels(tmp_path: Path, form: str) -> None:
+def test_a_table_names_files_users_and_labels(tmp_path, form):
     for n in range(12):
         draw(tmp_path / "deep" / f"{n}.jpg", n, "RGB")
     table = {
@@ -106,7 +105,7 @@ def test_a_table_names_files_users_and_labels(tmp_path: Path, form: str) -> None
     np.testing.assert_allclose(dataset.test.x[..., 2], PIXELS[9:12] / 255, atol=1e-6)
 
 
-def test_pictures_are_read_when_their_client_takes_its_turn(tmp_path: Path) -> None:
+def test_pictures_are_read_when_their_client_takes_its_turn(tmp_path):
     """A missing, damaged or odd picture of one user is an error of that client alone, and not of the run."""
     folders(tmp_path, "train", range(20))
     folders(tmp_path, "test", range(20, 30))
@@ -143,9 +142,7 @@ def test_pictures_are_read_when_their_client_takes_its_turn(tmp_path: Path) -> N
         ),
     ],
 )
-def test_a_folder_that_cannot_be_used_says_what_would_be_right(
-    tmp_path: Path, settings: dict[str, Any], file: str | None, sentence: str
-) -> None:
+def test_a_folder_that_cannot_be_used_says_what_would_be_right(tmp_path, settings, file, sentence):
     folders(tmp_path)
     if file:
         draw(tmp_path / file, 0)
@@ -156,7 +153,7 @@ def test_a_folder_that_cannot_be_used_says_what_would_be_right(
 @pytest.mark.parametrize(
     "name", ["../secret.png", "{tmp}/secret.png", "deep/../../secret.png", "deep/../0.png", ""]
 )
-def test_a_table_names_no_file_outside_its_folder(tmp_path: Path, name: str) -> None:
+def test_a_table_names_no_file_outside_its_folder(tmp_path, name):
     """As a value of the user whose row it is: a test row is refused, a training row spoils its client alone."""
     (folder := tmp_path / "pictures" / "deep").mkdir(parents=True)
     folder = folder.parent
@@ -165,7 +162,7 @@ def test_a_table_names_no_file_outside_its_folder(tmp_path: Path, name: str) -> 
     (folder / "5.png").rename(tmp_path / "secret.png")
     (folder / "5.png").symlink_to(tmp_path / "secret.png")
 
-    def listed(odd: int) -> Dataset:
+    def listed(odd):
         files = [name.format(tmp=tmp_path) if n == odd else f"{n}.png" for n in range(6)]
         lines = [f"{file},{'ab'[n % 2]},0,{int(n > 3)}" for n, file in enumerate(files)]
         (folder / "metadata.csv").write_text("\n".join(["file_name,user,label,split", *lines]))
@@ -185,14 +182,14 @@ def test_a_table_names_no_file_outside_its_folder(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["bytes", "struct", "lists"])
-def test_pictures_of_a_column_are_the_pixels_over_255(tmp_path: Path, kind: str) -> None:
+def test_pictures_of_a_column_are_the_pixels_over_255(tmp_path, kind):
     dataset = opened(tmp_path, "parquet", with_pictures(kind), image="image")
     assert dataset.input_shape == (4, 5, 3)
     np.testing.assert_allclose(dataset.clients[1].x, IMAGES[[1, 4, 7]] / 255, atol=1e-6)
     np.testing.assert_allclose(dataset.test.x, IMAGES[9:] / 255, atol=1e-6)
 
 
-def test_a_saved_data_set_may_have_declared_pictures_arrays_and_splits(tmp_path: Path) -> None:
+def test_a_saved_data_set_may_have_declared_pictures_arrays_and_splits(tmp_path):
     values = np.arange(72, dtype=np.float32).reshape(12, 2, 3)
     table = with_pictures("struct") | {"x": list(values)}
     del table["split"]
@@ -212,7 +209,7 @@ def test_a_saved_data_set_may_have_declared_pictures_arrays_and_splits(tmp_path:
     np.testing.assert_array_equal(lists.test.x, values[[11, 9]])
 
 
-def test_lists_in_many_chunks_are_taken_in_any_order(tmp_path: Path) -> None:
+def test_lists_in_many_chunks_are_taken_in_any_order(tmp_path):
     for number in range(3):
         table = {"user": [1, 2, 1, 2], "label": [0] * 4, "split": [0, 0, 1, 1]}
         lists = [[float(number), float(row)] for row in range(4)]
@@ -220,13 +217,13 @@ def test_lists_in_many_chunks_are_taken_in_any_order(tmp_path: Path) -> None:
     dataset = load("by_user_parquet", path=str(tmp_path), features=["x"])
     assert dataset.clients[1].x.tolist() == [[0, 1], [1, 1], [2, 1]]
     assert dataset.test.x.tolist() == [[n, row] for n in range(3) for row in (2, 3)]
-    taken = dataset.clients.held.x[np.array([11, 9, 0, 4])]  # type: ignore[attr-defined]
+    taken = dataset.clients.held.x[np.array([11, 9, 0, 4])]
     assert taken.tolist() == [[2, 3], [2, 1], [0, 0], [1, 0]]
 
 
 def test_a_list_of_another_shape_in_a_test_row_is_refused_and_in_a_training_row_has_a_digest(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     digests = set()
     for row, place in ((1, 1), (1, 2), (2, 1), (10, 1)):
         values = IMAGES.tolist()
@@ -244,7 +241,7 @@ def test_a_list_of_another_shape_in_a_test_row_is_refused_and_in_a_training_row_
 
 
 @pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def started(tmp_path, monkeypatch):
     """Put a program where Pillow looks for Ghostscript; the file that it leaves says that it was started."""
     (programs := tmp_path / "programs").mkdir()
     program = programs / "gs"
@@ -258,8 +255,8 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("kind", ["EPS", "BMP", "GIF", "TIFF", "PPM", "WEBP"])
 @pytest.mark.parametrize("form", ["own_column", "own_pictures", "femnist_parquet"])
 def test_a_training_picture_that_is_neither_png_nor_jpeg_concerns_its_user_and_starts_no_program(
-    tmp_path: Path, started: Path, form: str, kind: str
-) -> None:
+    tmp_path, started, form, kind
+):
     given = small_files.settings(form, tmp_path)
     path = Path(given["path"])
     content = EPS if kind == "EPS" else encoded(np.full((28, 28), 7, np.uint8), kind)
@@ -282,9 +279,7 @@ def test_a_training_picture_that_is_neither_png_nor_jpeg_concerns_its_user_and_s
     ("content", "sentence"),
     [(EPS, "is no picture of a known format; it must be PNG or JPEG"), ("P", "of mode P; it must be 8-bit"), ("RGBA", "RGBA")],
 )  # fmt: skip
-def test_a_test_picture_of_another_kind_is_refused(
-    tmp_path: Path, started: Path, content: bytes | str, sentence: str
-) -> None:
+def test_a_test_picture_of_another_kind_is_refused(tmp_path, started, content, sentence):
     odd = small_files.png(mode=content) if isinstance(content, str) else {"bytes": content, "path": None}
     column = [small_files.png()] * (COUNT - 1) + [odd]
     path = small_files.own_parquet(tmp_path / "data.parquet", picture=column)
@@ -293,9 +288,7 @@ def test_a_test_picture_of_another_kind_is_refused(
     assert not started.exists()
 
 
-def test_a_picture_of_too_many_pixels_concerns_its_user_alone_and_pillow_prints_no_warning(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_a_picture_of_too_many_pixels_concerns_its_user_alone_and_pillow_prints_no_warning(tmp_path, recwarn):
     warnings.simplefilter("always")
     folders(tmp_path, "train", range(20))
     folders(tmp_path, "test", range(20, 30))
@@ -308,13 +301,11 @@ def test_a_picture_of_too_many_pixels_concerns_its_user_alone_and_pillow_prints_
     assert not recwarn.list
 
 
-def test_whatever_a_decoder_raises_is_an_error_of_its_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_a_decoder_raises_is_an_error_of_its_client(tmp_path, monkeypatch):
     given = small_files.settings("own_column", tmp_path)
     dataset = load(**given)
 
-    def fail(self: object) -> None:
+    def fail(self):
         raise subprocess.CalledProcessError(1, "a program")
 
     monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", fail)

@@ -2,7 +2,6 @@
 
 import json
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -13,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 import small_files
-from client.data import Dataset, load
+from client.data import load
 from fedmf.errors import DataError, SettingError
 from small_files import assert_fails_alone, in_every_form, opened, rows, spoilt
 
@@ -21,15 +20,13 @@ Rows = dict[str, list[Any]]
 COUNT = len(small_files.USERS) * small_files.ROWS
 
 
-def places(dataset: Dataset) -> list[list[int]]:
+def places(dataset):
     """Return which rows each client holds, by the feature `place`."""
     return [client.x[:, 0].astype(int).tolist() for client in dataset.clients]
 
 
 @in_every_form
-def test_clients_are_the_users_of_the_training_rows_in_the_order_of_their_names(
-    tmp_path: Path, form: str
-) -> None:
+def test_clients_are_the_users_of_the_training_rows_in_the_order_of_their_names(tmp_path, form):
     dataset = opened(tmp_path, form, rows())
     assert places(dataset) == [[2, 5, 8], [1, 4, 7], [0, 3, 6]]  # 7, ann, bob
     assert dataset.clients[1].x.tolist() == [[1, 0.25], [4, 1.0], [7, 1.75]]
@@ -41,7 +38,7 @@ def test_clients_are_the_users_of_the_training_rows_in_the_order_of_their_names(
 
 
 @in_every_form
-def test_columns_have_the_names_that_one_gives_them(tmp_path: Path, form: str) -> None:
+def test_columns_have_the_names_that_one_gives_them(tmp_path, form):
     table = {f"my_{name}": values for name, values in rows().items()}
     names = {"user": "my_user", "label": "my_label", "split": "my_split"}
     dataset = opened(tmp_path, form, table, **names, features=["my_height", "my_place"])
@@ -56,7 +53,7 @@ def test_columns_have_the_names_that_one_gives_them(tmp_path: Path, form: str) -
     assert "not the user" in whole.unit
 
 
-def test_users_may_be_whole_numbers_and_then_count_in_their_order(tmp_path: Path) -> None:
+def test_users_may_be_whole_numbers_and_then_count_in_their_order(tmp_path):
     dataset = opened(tmp_path, "parquet", rows() | {"user": [10, 9, 10**12] * 4})
     assert places(dataset)[:2] == [[1, 4, 7], [0, 3, 6]]
     table = rows() | {"small": pyarrow.array(range(12), pyarrow.uint8()), "yes": [True, False] * 6}
@@ -65,8 +62,8 @@ def test_users_may_be_whole_numbers_and_then_count_in_their_order(tmp_path: Path
 
 
 def test_texts_and_bytes_may_be_views_and_bytes_of_a_fixed_size_are_read_as_what_they_hold(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     pictures = [small_files.encoded(np.full((2, 3), n, np.uint8)) for n in range(12)]
     width = max(map(len, pictures))
     table = rows() | {
@@ -80,9 +77,9 @@ def test_texts_and_bytes_may_be_views_and_bytes_of_a_fixed_size_are_read_as_what
 
 
 def test_a_cell_of_megabytes_concerns_its_user_alone_and_a_delimiter_is_one_ascii_character(
-    tmp_path: Path,
-) -> None:
-    places: list[Any] = [str(place) for place in range(12)]
+    tmp_path,
+):
+    places = [str(place) for place in range(12)]
     for row, client in ((0, 2), (4, 1)):  # the first one is in the block that names the columns
         cells = [*places[:row], "x" * 2_500_000, *places[row + 1 :]]
         dataset = opened(tmp_path, "csv", rows() | {"place": cells})
@@ -93,9 +90,7 @@ def test_a_cell_of_megabytes_concerns_its_user_alone_and_a_delimiter_is_one_asci
 
 
 @pytest.mark.parametrize(("first", "last"), [("", ""), ("1", "-"), ("-", "1"), ("", "-")])
-def test_what_a_column_of_a_csv_is_does_not_depend_on_its_first_megabyte(
-    tmp_path: Path, first: str, last: str
-) -> None:
+def test_what_a_column_of_a_csv_is_does_not_depend_on_its_first_megabyte(tmp_path, first, last):
     """And true and false are one and zero, whatever else a column holds."""
     end = [f"bob,{['True', n][n > 0]},1,{n % 2}" for n in range(4)]
     lines = ["user,height,label,split", *[f"ann,{first},0,0"] * 200_000, f"ann,{last},0,0", *end]
@@ -106,14 +101,14 @@ def test_what_a_column_of_a_csv_is_does_not_depend_on_its_first_megabyte(
         dataset.clients[0]
 
 
-def test_csv_may_be_parted_by_tabs_over_several_files_with_quotes_and_line_breaks(tmp_path: Path) -> None:
+def test_csv_may_be_parted_by_tabs_over_several_files_with_quotes_and_line_breaks(tmp_path):
     """Arrow reads a megabyte at once, and a block must not end within quotes."""
     for number in range(2):
         lines = [f'{user}\t"a\n,b {number}"\t{int(n > 2)}' for n, user in enumerate("xyxy")] * 30_000
         (tmp_path / f"{number}.csv").write_text("\n".join(["user\tsaid\tsplit", *lines]) + "\n")
     (tmp_path / "words").write_text("a\nb\n")
     settings = {"delimiter": "\t", "text": "said", "vocabulary": str(tmp_path / "words")}
-    dataset = load("by_user_csv", path=str(tmp_path), **settings)  # type: ignore[arg-type]
+    dataset = load("by_user_csv", path=str(tmp_path), **settings)
     assert ([len(client) for client in dataset.clients], len(dataset.test)) == ([120_000, 60_000], 60_000)
 
 
@@ -121,7 +116,7 @@ def test_csv_may_be_parted_by_tabs_over_several_files_with_quotes_and_line_break
 
 
 @in_every_form
-def test_texts_are_those_of_by_user_text(tmp_path: Path, form: str) -> None:
+def test_texts_are_those_of_by_user_text(tmp_path, form):
     said = ["To be, or", "not", "it is", "what", "that", "is"]
     table = {"user": ["ann", "bob"] * 3, "said": said, "split": [0, 0, 0, 0, 1, 1]}
     lines = [json.dumps({"user": u, "text": t, "split": s}) for u, t, s in zip(*table.values(), strict=True)]
@@ -129,7 +124,7 @@ def test_texts_are_those_of_by_user_text(tmp_path: Path, form: str) -> None:
     for settings in ({"vocabulary_size": 5, "length": 3}, {"level": "characters"}):
         (folder := tmp_path / str(len(settings))).mkdir()
         dataset = opened(folder, form, table, text="said", **settings)
-        expected = load("by_user_text", path=str(tmp_path / "lines.jsonl"), **settings)  # type: ignore[arg-type]
+        expected = load("by_user_text", path=str(tmp_path / "lines.jsonl"), **settings)
         assert len(dataset.clients) == len(expected.clients) == 2
         for one, other in zip(
             [*dataset.clients, dataset.test], [*expected.clients, expected.test], strict=True
@@ -140,10 +135,10 @@ def test_texts_are_those_of_by_user_text(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "hub"])
-def test_tokens_are_compared_in_lower_case(tmp_path: Path, form: str) -> None:
+def test_tokens_are_compared_in_lower_case(tmp_path, form):
     (tmp_path / "words").write_text("to\nbe\n")
     said = [["To", "be"], ["or"], ["TO"], ["it"], ["Be"], ["TO"]]
-    table: Rows = {"user": ["ann", "bob"] * 3, "said": said, "split": [0, 0, 0, 0, 1, 1]}
+    table = {"user": ["ann", "bob"] * 3, "said": said, "split": [0, 0, 0, 0, 1, 1]}
     dataset = opened(tmp_path, form, table, text="said", vocabulary=str(tmp_path / "words"), length=2)
     assert dataset.clients[0].y.tolist() == [[4, 5], [3, -100], [4, 3]]
     assert dataset.test.y.tolist() == [[5, 3], [4, 3]]
@@ -184,9 +179,7 @@ def test_tokens_are_compared_in_lower_case(tmp_path: Path, form: str) -> None:
         ({}, {"features": [1, 2]}, "features is .1, 2.; it must be a list of names"),
     ],
 )  # fmt: skip
-def test_a_table_that_cannot_be_used_says_what_would_be_right(
-    tmp_path: Path, form: str, change: dict[str, Any], settings: dict[str, Any], sentence: str
-) -> None:
+def test_a_table_that_cannot_be_used_says_what_would_be_right(tmp_path, form, change, settings, sentence):
     with pytest.raises((DataError, SettingError), match=sentence):
         opened(tmp_path, form, rows() | change, **settings)
 
@@ -208,9 +201,7 @@ def test_a_table_that_cannot_be_used_says_what_would_be_right(
         ),
     ],
 )
-def test_columns_of_other_types_are_refused_by_the_schema(
-    tmp_path: Path, change: dict[str, Any], sentence: str
-) -> None:
+def test_columns_of_other_types_are_refused_by_the_schema(tmp_path, change, sentence):
     with pytest.raises(DataError, match=sentence):
         opened(tmp_path, "parquet", rows() | change)
 
@@ -218,9 +209,7 @@ def test_columns_of_other_types_are_refused_by_the_schema(
 @in_every_form
 @pytest.mark.parametrize("near", ["split ", "SPLIT"])
 @pytest.mark.parametrize("settings", [{}, {"features": ["place"]}, {"text": "said"}])
-def test_a_split_that_is_nearly_called_so_is_not_passed_over(
-    tmp_path: Path, form: str, near: str, settings: dict[str, Any]
-) -> None:
+def test_a_split_that_is_nearly_called_so_is_not_passed_over(tmp_path, form, near, settings):
     """Its test rows would train, and it would be an input."""
     table = rows() | {"said": ["a"] * 12} if "text" in settings else rows()
     table = {(near if name == "split" else name): values for name, values in table.items()}
@@ -238,15 +227,15 @@ def test_a_split_that_is_nearly_called_so_is_not_passed_over(
         ("user,label,x\n\xff,0,1\n", "cannot be read as CSV"),
     ],
 )
-def test_broken_csv_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_broken_csv_is_a_sentence(tmp_path, text, sentence):
     (tmp_path / "data.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match=sentence):
         load("by_user_csv", path=str(tmp_path / "data.csv"))
 
 
 def test_files_of_a_folder_must_agree_and_a_dictionary_of_splits_must_have_train_and_test(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with pytest.raises(DataError, match="holds no rows"):
         opened(tmp_path, "csv", {name: pyarrow.array([], "string") for name in ("user", "label")})
     (folder := tmp_path / "folder").mkdir()

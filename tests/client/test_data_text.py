@@ -4,8 +4,6 @@ import bz2
 import gzip
 import json
 import lzma
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +23,7 @@ from client.data.text import (
 )
 from fedmf.errors import DataError, SettingError
 
-LINES: list[dict[str, Any]] = [
+LINES = [
     {"user": "ann", "text": "the cat sat"},
     {"user": "bob", "tokens": "the dog ran"},
     {"user": "ann", "tokens": ["the", "cat", "slept"]},
@@ -37,7 +35,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
 LONG = "9" * 5000
 
 
-def write(path: Path, *lines: dict[str, Any], split: bool = True) -> str:
+def write(path, *lines, split=True):
     """Write JSON lines, compressed when the name says so; ann's, for training, unless they say otherwise."""
     full = [({"user": "ann", "split": 0} if split else {}) | line for line in lines]
     path.write_bytes(
@@ -46,15 +44,13 @@ def write(path: Path, *lines: dict[str, Any], split: bool = True) -> str:
     return str(path)
 
 
-def words(folder: Path, text: str) -> str:
+def words(folder, text):
     (folder / "words.txt").write_text(text, encoding="utf-8")
     return str(folder / "words.txt")
 
 
 @given(st.lists(st.lists(st.integers(4, 99), max_size=9), min_size=1, max_size=5), st.integers(1, 6))
-def test_windows_ask_for_every_token_and_the_end_exactly_once(
-    sentences: list[list[int]], length: int
-) -> None:
+def test_windows_ask_for_every_token_and_the_end_exactly_once(sentences, length):
     x, y, owner = windows([np.array(tokens, dtype=np.int32) for tokens in sentences], length)
     for number, tokens in enumerate(sentences):
         own = y[owner == number].reshape(-1)
@@ -64,9 +60,7 @@ def test_windows_ask_for_every_token_and_the_end_exactly_once(
     assert ((x == PAD) == (y == IGNORED_TARGET)).all()
 
 
-def test_truncation_keeps_the_first_window_and_a_vocabulary_the_most_frequent_words_in_a_fixed_order() -> (
-    None
-):
+def test_truncation_keeps_the_first_window_and_a_vocabulary_the_most_frequent_words_in_a_fixed_order():
     x, y, owner = windows([np.arange(4, 12), np.arange(4, 6)], 3, truncate=True)
     assert (x.tolist(), y.tolist()) == ([[BOS, 4, 5], [BOS, 4, 5]], [[4, 5, 6], [4, 5, EOS]])
     assert owner.tolist() == [0, 1]
@@ -75,8 +69,8 @@ def test_truncation_keeps_the_first_window_and_a_vocabulary_the_most_frequent_wo
 
 
 def test_a_public_vocabulary_leaves_nothing_uncovered_but_one_from_the_training_lines_does(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = write(tmp_path / "texts.jsonl", *({"split": int("cat" in str(line))} | line for line in LINES))
     learnt = load("by_user_text", path=path)
     assert learnt.classes == 4 + len({"the", "dog", "ran", "a", "!"})  # none of the test lines'
@@ -91,7 +85,7 @@ def test_a_public_vocabulary_leaves_nothing_uncovered_but_one_from_the_training_
 
 
 @pytest.mark.parametrize("name", ["texts.jsonl", "texts.jsonl.gz", "texts.jsonl.bz2", "texts.jsonl.xz"])
-def test_clients_are_the_users_with_all_their_lines(tmp_path: Path, name: str) -> None:
+def test_clients_are_the_users_with_all_their_lines(tmp_path, name):
     path = write(tmp_path / name, *LINES, TEST | {"text": "the"})
     vocabulary = words(tmp_path, "the\ncat\ndog\nran\n")
     dataset = load("by_user_text", path=path, vocabulary=vocabulary, length=4)
@@ -105,7 +99,7 @@ def test_clients_are_the_users_with_all_their_lines(tmp_path: Path, name: str) -
     assert (dataset.task, dataset.uncounted, dataset.uncovered) == ("next_token", (OOV, EOS), ())
 
 
-def test_characters_have_a_public_alphabet_and_longer_windows(tmp_path: Path) -> None:
+def test_characters_have_a_public_alphabet_and_longer_windows(tmp_path):
     path = write(tmp_path / "texts.jsonl", {"text": "x" * 100}, TEST | {"text": "a caf\u00e9 in town\n"})
     dataset = load("by_user_text", path=path, level="characters")
     assert (dataset.input_shape, dataset.classes, len(dataset.clients[0])) == ((80,), 100, 2)
@@ -126,7 +120,7 @@ def test_characters_have_a_public_alphabet_and_longer_windows(tmp_path: Path) ->
     assert dataset.notes == (f"0.0% of the tokens of the test texts are not in the characters of {public}.",)
 
 
-def test_text_tokens_and_vocabulary_fold_case_alike(tmp_path: Path) -> None:
+def test_text_tokens_and_vocabulary_fold_case_alike(tmp_path):
     forms = ({"text": "The <URL> CAT"}, {"tokens": "The <URL> CAT"}, {"tokens": ["The", "<URL>", "CAT"]})
     path = write(tmp_path / "texts.jsonl", *forms, TEST | {"text": "the"})
     dataset = load("by_user_text", path=path, vocabulary=words(tmp_path, "The 9\nthe 8\n<URL> 7\nCat 5\n"))
@@ -148,17 +142,17 @@ def test_text_tokens_and_vocabulary_fold_case_alike(tmp_path: Path) -> None:
         ("", "no target that the accuracy counts"),
     ],
 )
-def test_how_much_is_unknown_is_noted_warned_of_and_refused(tmp_path: Path, tested: str, said: str) -> None:
+def test_how_much_is_unknown_is_noted_warned_of_and_refused(tmp_path, tested, said):
     given = {"vocabulary": words(tmp_path, "the\ncat\n")}
     path = write(tmp_path / "texts.jsonl", {"text": "the"}, TEST | {"text": tested})
     if said.endswith("% of"):
-        assert load("by_user_text", path=path, **given).notes[0].startswith(said)  # type: ignore[arg-type]
+        assert load("by_user_text", path=path, **given).notes[0].startswith(said)
     else:
         with pytest.raises(DataError, match=said):
-            load("by_user_text", path=path, **given)  # type: ignore[arg-type]
+            load("by_user_text", path=path, **given)
 
 
-def test_a_list_of_counts_is_told_from_a_list_of_words(tmp_path: Path) -> None:
+def test_a_list_of_counts_is_told_from_a_list_of_words(tmp_path):
     counted = read_vocabulary(words(tmp_path, "the 30\nto\t20\n<URL> 20\n7 3\nno count here\n"), 4)
     assert counted == (("the", "to", "<URL>", "7"), True)
     plain = read_vocabulary(words(tmp_path, "the\nto\n7\n"), 10)
@@ -182,7 +176,7 @@ def test_a_list_of_counts_is_told_from_a_list_of_words(tmp_path: Path) -> None:
         ("", r"it is empty"),
     ],
 )
-def test_what_is_no_vocabulary_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+def test_what_is_no_vocabulary_is_refused(tmp_path, text, sentence):
     with pytest.raises(DataError, match=sentence):
         read_vocabulary(words(tmp_path, text), 100, "characters" if "level" in sentence else "words")
     with pytest.raises(SettingError, match="words, characters"):
@@ -190,12 +184,12 @@ def test_what_is_no_vocabulary_is_refused(tmp_path: Path, text: str, sentence: s
 
 
 @pytest.mark.parametrize("text", [DEEP[:-1], '{"a": ' + DEEP, "[" * 100_000, DEEP + "]"])
-def test_a_deep_text_that_is_no_json_is_refused(text: str) -> None:
+def test_a_deep_text_that_is_no_json_is_refused(text):
     with pytest.raises(DataError, match="x cannot be read as JSON"):
         read_json(text, "x")
 
 
-def test_a_deep_text_keeps_all_that_is_above() -> None:
+def test_a_deep_text_keeps_all_that_is_above():
     text = f'{{"a": "]}}\\"[", "b": [1, {DEEP}, "\\\\"], "c": {{"d": [{DEEP}, 2]}}}}'
     value = read_json(text, "x")
     assert (value["a"], value["b"][::2], value["c"]["d"][1]) == (']}"[', [1, "\\"], 2)

@@ -2,17 +2,15 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import small_files
-from client.data import CLASSIFICATION, NEXT_TOKEN, Dataset, Public, load
+from client.data import CLASSIFICATION, NEXT_TOKEN, Public, load
 from client.data.own import fifth_of_each
 from fedmf.errors import DataError, SettingError
 
@@ -20,7 +18,7 @@ HELD = small_files.arrays()["split"] == 1  # rows of the files that say it
 DRAWN = fifth_of_each(np.repeat(small_files.USERS, small_files.ROWS), seed=0)
 
 
-def cells(path: Path) -> None:
+def cells(path):
     """Spoil the test inputs of a table of numbers: empty cells."""
     head, *rows = path.read_text().splitlines()
     spoilt = [
@@ -29,7 +27,7 @@ def cells(path: Path) -> None:
     path.write_text("\n".join([head, *spoilt]) + "\n")
 
 
-def rows(path: Path) -> None:
+def rows(path):
     """Spoil the test splits of TFF's sqlite file, and forget whose they are."""
     with closing(sqlite3.connect(path)) as file:
         file.executescript(
@@ -38,7 +36,7 @@ def rows(path: Path) -> None:
         )
 
 
-def files(path: Path) -> None:
+def files(path):
     """Remove the test files of TFF's HDF5, or write nonsense into LEAF's."""
     for file in (*path.glob("*_test.h5"), *path.glob("*_held_out.h5")):
         file.unlink()
@@ -57,7 +55,7 @@ PICTURES = [
     for row in range(18)
 ]
 HUB = [None if test else small_files.png() for test in DRAWN]
-SPOIL: dict[str, Callable[[Path], object]] = {
+SPOIL = {
     "npz": lambda path: small_files.npz(path, x=NAN),
     "dealt": lambda path: small_files.npz(path, x=NAN),
     "own_csv": cells,
@@ -70,7 +68,7 @@ SPOIL: dict[str, Callable[[Path], object]] = {
 }
 
 
-def assert_same(clients: Dataset, whole: Dataset) -> None:
+def assert_same(clients, whole):
     """Assert that a process that only runs clients has the same ones, and no test set."""
     assert (clients.public, clients.unit) == (whole.public, whole.unit)
     assert len(clients.clients) == len(whole.clients)
@@ -81,7 +79,7 @@ def assert_same(clients: Dataset, whole: Dataset) -> None:
 
 
 @pytest.mark.parametrize("form", SPOIL)
-def test_a_process_that_only_runs_clients_reads_no_test_example(tmp_path: Path, form: str) -> None:
+def test_a_process_that_only_runs_clients_reads_no_test_example(tmp_path, form):
     given = small_files.settings(form, tmp_path)
     whole = load(**given)
     assert_same(load(**given, public=whole.public), whole)
@@ -91,7 +89,7 @@ def test_a_process_that_only_runs_clients_reads_no_test_example(tmp_path: Path, 
     assert_same(load(**given, public=whole.public), whole)
 
 
-def test_a_loader_of_ones_own_is_given_what_is_public_if_it_takes_it() -> None:
+def test_a_loader_of_ones_own_is_given_what_is_public_if_it_takes_it():
     whole = load("users_own:load_telling")
     assert whole.source == "clients and test set"
     assert load("users_own:load_telling", public=whole.public).source == "clients"
@@ -116,7 +114,7 @@ def test_a_loader_of_ones_own_is_given_what_is_public_if_it_takes_it() -> None:
         ),
     ],
 )
-def test_what_is_public_is_a_setting_and_back(public: Public, setting: dict[str, Any]) -> None:
+def test_what_is_public_is_a_setting_and_back(public, setting):
     assert public.setting() == setting
     assert Public.of(setting) == public
 
@@ -132,13 +130,13 @@ def test_what_is_public_is_a_setting_and_back(public: Public, setting: dict[str,
         ({"shape": [2], "classes": 2, "dtype": "number"}, "data type 'number' not understood"),
     ],
 )
-def test_what_cannot_be_public_is_a_sentence(given: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_public_is_a_sentence(given, sentence):
     with pytest.raises(SettingError, match=f"public is .*{sentence}"):
         Public.of(given)
 
 
 @pytest.mark.parametrize("form", ["npz", "own_csv", "own_parquet", "jsonl"])
-def test_a_file_of_another_shape_or_vocabulary_is_refused_as_such(tmp_path: Path, form: str) -> None:
+def test_a_file_of_another_shape_or_vocabulary_is_refused_as_such(tmp_path, form):
     given = small_files.settings(form, tmp_path)
     public = load(**given).public
     other = replace(public, classes=9) if form == "jsonl" else replace(public, shape=(9,))
@@ -149,10 +147,10 @@ def test_a_file_of_another_shape_or_vocabulary_is_refused_as_such(tmp_path: Path
             load(**given, classes=4, public=public)
 
 
-def test_the_others_are_the_same_whether_one_user_has_four_rows_or_five(tmp_path: Path) -> None:
+def test_the_others_are_the_same_whether_one_user_has_four_rows_or_five(tmp_path):
     """Where one user has five and the others have four, all test rows are hers."""
 
-    def few(hers: int) -> str:
+    def few(hers):
         held = [(user, place) for user in range(6) for place in range(hers if user == 1 else 4)]
         np.savez(
             tmp_path / str(hers), x=np.array(held, "f4"), y=[0] * len(held), user=[user for user, _ in held]

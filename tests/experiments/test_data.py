@@ -15,7 +15,7 @@ import pytest
 import big_data
 import small_files
 import users_own
-from client.data import Dataset, conversion, load
+from client.data import conversion, load
 from client.data.clients import digest_clients
 from client.data.limits import CheckedClients, readable
 from experiments.cli.command import guard
@@ -38,8 +38,8 @@ SMALL = (
 @pytest.mark.long
 @pytest.mark.parametrize("form", ["own_csv", "own_parquet", "own_hub", "own_pictures", "own_texts", "dealt"])
 def test_every_kind_of_file_makes_a_run_whose_statement_names_the_unit_and_which_records_its_settings(
-    tmp_path: Path, form: str
-) -> None:
+    tmp_path, form
+):
     given = small_files.settings(form, tmp_path)
     settings = [f"dataset={given.pop('name')}"]
     settings += [f"dataset.{key}={json.dumps(value).replace(chr(34), '')}" for key, value in given.items()]
@@ -181,9 +181,7 @@ def test_a_held_out_client_that_cannot_be_read_is_not_scored():
         readable(clients[:0], "mine")
 
 
-def test_the_command_writes_the_folder_says_how_it_is_used_and_writes_nothing_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_the_folder_says_how_it_is_used_and_writes_nothing_over(tmp_path, capsys):
     path = small_files.npz(tmp_path / "data.npz")
     given = ["import", str(path), str(tmp_path / "out")]
     done = subprocess.run(
@@ -202,9 +200,7 @@ def test_the_command_writes_the_folder_says_how_it_is_used_and_writes_nothing_ov
 
 
 @pytest.mark.parametrize("given", ["--help", "-h", "import --help", "import a b -h"])
-def test_the_help_names_the_command_as_it_was_called(
-    given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_help_names_the_command_as_it_was_called(given, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["fedmf data", *given.split()])
     assert guard(lambda: main(given.split())) == 0
     out = capsys.readouterr().out
@@ -212,7 +208,7 @@ def test_the_help_names_the_command_as_it_was_called(
     assert "python -m" not in out
 
 
-def imported(source: object, out: Path) -> Path:
+def imported(source, out):
     import_data(str(source), out, lambda count: None)
     return out
 
@@ -222,7 +218,7 @@ IMPORTED = sorted(
 )  # fmt: skip
 
 
-def assert_same(one: Dataset, other: Dataset) -> None:
+def assert_same(one, other):
     key = SecretKey.reproducible(0)
     assert digest_clients(one.clients, key) == digest_clients(other.clients, key)
     for a, b in zip([*one.clients, one.test], [*other.clients, other.test], strict=True):
@@ -232,12 +228,10 @@ def assert_same(one: Dataset, other: Dataset) -> None:
 
 
 @pytest.mark.parametrize("form", [*IMPORTED, "npz"])
-def test_an_imported_folder_holds_what_its_files_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
+def test_an_imported_folder_holds_what_its_files_hold(tmp_path, monkeypatch, form):
     monkeypatch.setattr(conversion, "AT_ONCE", 4)  # several parts of each split
     given = small_files.settings(form, tmp_path)
-    told: list[int] = []
+    told = []
     source = Path(given["path"])
     if form.endswith(("_leaf", "_sqlite")):  # which are known by their content
         source = source.rename(tmp_path / "own")
@@ -254,15 +248,15 @@ def test_an_imported_folder_holds_what_its_files_hold(
         imported(given["path"], tmp_path / "out")
 
 
-def test_a_table_of_ones_own_is_told_that_it_needs_no_import(tmp_path: Path) -> None:
+def test_a_table_of_ones_own_is_told_that_it_needs_no_import(tmp_path):
     (tmp_path / "mine.csv").write_text("user,label,a\nann,0,1\n")
     with pytest.raises(DataError, match="needs no import: set dataset=by_user_csv"):
         imported(tmp_path / "mine.csv", tmp_path / "out")
 
 
 def test_a_download_is_imported_by_its_natural_users_and_pictures_are_left_to_our_decoder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     postscript = {"bytes": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n%%EOF\n", "path": None}
     pictures = [postscript, *[small_files.png()] * (len(small_files.USERS) * small_files.ROWS - 1)]
     held = {"flwrlabs/femnist": small_files.parquet(tmp_path / "hub" / "data", image=pictures).parent}
@@ -277,9 +271,7 @@ def test_a_download_is_imported_by_its_natural_users_and_pictures_are_left_to_ou
         imported("flwrlabs/femnist", tmp_path / "out")
 
 
-def test_files_too_big_to_be_converted_at_every_start_say_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_too_big_to_be_converted_at_every_start_say_the_command(tmp_path, monkeypatch):
     given = small_files.settings("femnist_sqlite", tmp_path)
     whole = load(**given)
     monkeypatch.setattr(conversion, "SMALL", 0)
@@ -306,16 +298,14 @@ def test_files_too_big_to_be_converted_at_every_start_say_the_command(
         ("order", np.array(0)),
     ],
 )
-def test_an_imported_folder_that_was_altered_is_answered_with_a_sentence(
-    tmp_path: Path, name: str, array: np.ndarray
-) -> None:
+def test_an_imported_folder_that_was_altered_is_answered_with_a_sentence(tmp_path, name, array):
     out = imported(small_files.leaf(tmp_path / "leaf", "femnist"), tmp_path / "out")
     np.save(out / "train" / f"{name}.npy", array)
     with pytest.raises(DataError, match=r"out/train (holds arrays that do not fit together|cannot be read)"):
         load("femnist", path=str(out))
 
 
-def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tmp_path: Path) -> None:
+def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tmp_path):
     path = small_files.leaf(tmp_path / "leaf", "femnist")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
@@ -343,7 +333,7 @@ def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tm
     # lists of pixels, 90 MB, parquet makes ten times as much where it decodes all of them at once.
     [("leaf", 40_000, 200), ("npy", 140_000, 60), ("lists", 80_000, 400)],
 )
-def test_a_big_file_takes_little_memory(tmp_path: Path, what: str, count: int, most: int) -> None:
+def test_a_big_file_takes_little_memory(tmp_path, what, count, most):
     big_data.WRITES[what](tmp_path / what, count, 200)
     base = big_data.measured("npy", small_files.npz(tmp_path / "small.npz"))
     path = imported(tmp_path / what, tmp_path / "out") if what == "leaf" else tmp_path / what

@@ -184,16 +184,6 @@ def test_without_a_cohort_a_table_has_the_plan_of_each_setting_and_recommends_on
         assert why in shown(figures, more)[2]
 
 
-def test_the_text_of_a_plan_repeats_its_sizes_and_ends_each_sentence_once(shown, tmp_path):
-    x = np.random.default_rng(0).normal(size=(60, 3))
-    np.savez(tmp_path / "data.npz", x=x, y=np.arange(60) % 2, user=np.arange(60) // 10)
-    out = shown(f"dataset=by_user_npz dataset.path={tmp_path}/data.npz population.cohort_size=3")[1]
-    assert "only their training examples are covered.\n" in out
-    for words in ("clients N with training examples", "clients in a cohort n", "rounds in an epoch T", "rounds of the run",
-                  "model parameters d", "keep probability gamma", "noise over signal in the last model", "clip norms"):  # fmt: skip
-        assert words in out
-
-
 def test_a_run_that_cannot_be_is_planned_no_further_than_its_data(shown):
     for more, reason in (
         ("population.cohort_size=41", "population.cohort_size is 41, but there are only 40 clients"),

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -199,7 +198,7 @@ needs_numba = pytest.mark.skipif(
 
 
 @contextmanager
-def without_numba() -> Iterator[None]:
+def without_numba():
     """Let fedmf find no numba."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "numba", None)  # installed, and cannot be imported
@@ -210,7 +209,7 @@ def without_numba() -> Iterator[None]:
             compiling.loops.cache_clear()
 
 
-def both_forms(run: Callable[[], Result]) -> tuple[Result, Result]:
+def both_forms(run):
     """Return what `run` gives in numpy, and compiled."""
     with without_numba():
         plain = run()

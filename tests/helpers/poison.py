@@ -133,7 +133,6 @@ def lose_device_or_worker(model):
 
 
 def fail(model):
-    """Fail as any training can."""
     raise ValueError("no device is lost")
 
 
@@ -153,7 +152,6 @@ class RoomlessNet(torch.nn.Module):
         self.last = torch.nn.Linear(math.prod(input_shape), classes)
 
     def forward(self, x):
-        """Return the scores."""
         return self.last(x.flatten(1))
 
     def _apply(self, fn, recurse=True):

@@ -116,12 +116,10 @@ def command(*arguments, cwd, timeout=300, **options):
 
 
 def summary(directory):
-    """Return summary.json."""
     return json.loads((directory / "summary.json").read_text())
 
 
 def statement(directory):
-    """Return privacy.json."""
     return json.loads((directory / "privacy.json").read_text())
 
 

@@ -64,7 +64,6 @@ def hdf5(folder, name):
 
 
 def sqlite(path, name):
-    """Write TFF's sqlite file."""
     users = {user: columns(name, number) for number, user in enumerate(USERS)}
     write_sqlite(path, dict.fromkeys(SPLITS[name], users))
     return path
@@ -102,7 +101,6 @@ def png(size=(28, 28), mode="L"):
 
 
 def parquet(folder, **changed):
-    """Write the hub's femnist."""
     folder.mkdir(parents=True, exist_ok=True)
     users = [user for user in USERS for _ in range(ROWS)]
     table = {"image": [png()] * len(users), "writer_id": users, "character": [3] * len(users)} | changed
@@ -111,7 +109,6 @@ def parquet(folder, **changed):
 
 
 def csv(folder):
-    """Write the hub's shakespeare."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "shakespeare.csv").write_text(PLAYS)
     return folder
@@ -150,7 +147,6 @@ def jsonl(path):
 
 
 def vocabulary(path):
-    """Write a public vocabulary."""
     path.write_text("to\nbe\nhow\ndo\nthis\nor\nnot\nthat\nis\n")
     return path
 

@@ -56,17 +56,6 @@ class WrongInput(Linear):
         return self.linear(x.flatten(1)[:, :-1])
 
 
-class Pair(Linear):
-    def forward(self, x):
-        return super().forward(x), x
-
-
-class AllFrozen(Linear):
-    def __init__(self, input_shape, classes):
-        super().__init__(input_shape, classes)
-        self.requires_grad_(False)
-
-
 class Uncopied(Linear):
     """Holds a tensor that torch refuses to copy."""
 
@@ -93,13 +82,6 @@ class Remembers(Linear):
 
     def forward(self, x):
         return super().forward(x) * (1 + self.shift(x) if self.training else 1)
-
-
-class Flat(Linear):
-    """Its loss has a gradient, which is 0 everywhere."""
-
-    def forward(self, x):
-        return super().forward(x) * 0
 
 
 class Unused(Linear):
@@ -213,12 +195,10 @@ def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def unannotated(outputs, targets):
-    """Promise nothing."""
     return outputs.sum()
 
 
 def of_one(outputs: Tensor) -> Tensor:
-    """Take no targets."""
     return outputs.sum()
 
 
@@ -228,7 +208,6 @@ def of_each(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def infinite(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return no finite number."""
     return outputs.sum() / 0
 
 
@@ -244,34 +223,28 @@ def whole_batch(model, x, y, settings, order) -> nn.Module:
 
 
 def fails(model, x, y, settings, order) -> nn.Module:
-    """Fail."""
     raise RuntimeError("out of luck")
 
 
 def of_another_shape(model, x, y, settings, order) -> nn.Module:
-    """Return another model."""
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 5))
 
 
 def no_model(model, x, y, settings, order) -> nn.Module:
-    """Break the promise."""
     return list(model.parameters())
 
 
 def diverges(model, x, y, settings, order) -> nn.Module:
-    """Diverge."""
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))
     return model
 
 
 def in_double(model, x, y, settings, order) -> nn.Module:
-    """Return what is no float32."""
     return model.double()
 
 
 def without_order(model, x, y, settings) -> nn.Module:
-    """Lack an argument."""
     return model
 
 
@@ -299,7 +272,6 @@ def adapted(input_shape: tuple[int, ...], classes: int, rank: int = 2) -> nn.Mod
 
 
 def trains_nothing(model, x, y, settings, order) -> nn.Module:
-    """A loop that forgets to train."""
     return model
 
 

@@ -2,8 +2,6 @@
 
 import json
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -52,9 +50,7 @@ MECHANISM = {
 }
 
 
-def metrics(
-    private: bool = True, accuracies: tuple[float, ...] = (0.2, 0.5, 0.8, 0.9, 0.94, 0.935)
-) -> list[dict[str, Any]]:
+def metrics(private=True, accuracies=(0.2, 0.5, 0.8, 0.9, 0.94, 0.935)):
     """Return one line for each of six rounds."""
     return [
         {
@@ -74,7 +70,7 @@ def metrics(
     ]
 
 
-def write(directory: Path, **changes: Any) -> Path:
+def write(directory, **changes):
     """Write a run. A change updates the document of its name; `metrics` replaces, None leaves a file out."""
     directory.mkdir(parents=True, exist_ok=True)
     documents = {"summary.json": SUMMARY, "privacy.json": PRIVACY, "mechanism.json": MECHANISM}
@@ -90,12 +86,12 @@ def write(directory: Path, **changes: Any) -> Path:
 
 
 def sweep(
-    directory: Path,
-    mechanisms: tuple[str, ...] = ("optimal",),
-    epsilons: tuple[float, ...] = (8.0,),
-    keeps: tuple[float, ...] = (0.1,),
-    seeds: tuple[int, ...] = (1, 2),
-) -> Path:
+    directory,
+    mechanisms=("optimal",),
+    epsilons=(8.0,),
+    keeps=(0.1,),
+    seeds=(1, 2),
+):
     """Write a run for every combination, and return the directory. Seeds are 0.02 apart in accuracy."""
     for mechanism, epsilon, keep, seed in product(mechanisms, epsilons, keeps, seeds):
         accuracy = 0.5 + 0.1 * mechanisms.index(mechanism) + 0.01 * epsilon + 0.02 * seed

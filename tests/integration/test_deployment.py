@@ -163,13 +163,6 @@ def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyon
     ours = [entry for entry in served if entry["logger"].startswith(("server.", "experiments."))]
     assert {entry["run"] for entry in ours} == {run_id}
     assert {entry["run"] for entry in node if "run" in entry} <= {run_id}
-    for text in (
-        "is not in the list of nodes: the epoch begins without it",
-        "node hospital-a declares 8 clients; 6 of them take part",
-        "node hospital-b takes part with 6 clients",
-        f":{port}/metrics",
-    ):
-        assert any(text in entry["message"] for entry in served), text
 
 
 def refusal(loopback, *arguments):

@@ -32,8 +32,8 @@ from experiments.simulate import job
 
 
 @pytest.mark.parametrize("defect", [ValueError("a number"), OSError("no file in sight")])
-def test_a_defect_of_our_own_is_not_dressed_up_as_a_mistake(defect: Exception) -> None:
-    def fail() -> None:
+def test_a_defect_of_our_own_is_not_dressed_up_as_a_mistake(defect):
+    def fail():
         raise defect
 
     with pytest.raises(type(defect), match=str(defect)):
@@ -47,11 +47,11 @@ LINES = [
 ]
 
 
-def never(*_: object) -> float | None:
+def never(*_):
     raise AssertionError("a command line with a mistake was run")
 
 
-def exit_code(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> object:
+def exit_code(name, arguments, monkeypatch):
     """Return the exit code of a command in this process, as its module starts it."""
     if name == "simulate":
         monkeypatch.setattr(sys, "argv", ["fedmf simulate", *arguments])
@@ -69,9 +69,7 @@ def exit_code(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(("line", "said"), LINES, ids=[line for line, _ in LINES])
-def test_a_mistake_is_answered_with_what_was_meant_and_exits_2(
-    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_answered_with_what_was_meant_and_exits_2(line, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     name, *arguments = shlex.split(line)
     assert exit_code(name, arguments, monkeypatch) == 2
@@ -84,9 +82,7 @@ def test_a_mistake_is_answered_with_what_was_meant_and_exits_2(
     assert "-m" in line or not [file for file in tmp_path.rglob("*") if not file.is_dir()]
 
 
-def test_the_table_tries_every_command_and_each_has_help(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_tries_every_command_and_each_has_help(monkeypatch, capsys):
     assert {line.split()[0] for line, _ in LINES} == set(SETTINGS)
     for name in set(SETTINGS) - {"simulate"}:
         assert exit_code(name, ["--help"], monkeypatch) == 0
@@ -96,7 +92,7 @@ def test_the_table_tries_every_command_and_each_has_help(
 START = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); from experiments.cli.console import main; main()"
 
 
-def cut_short(*arguments: str, stream: str = "stdout", program: str = START) -> tuple[int, str]:
+def cut_short(*arguments, stream="stdout", program=START):
     """Return the exit code of `fedmf`, one of whose streams is not read, and what it says on the other."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -110,12 +106,12 @@ def cut_short(*arguments: str, stream: str = "stdout", program: str = START) -> 
 @pytest.mark.parametrize(
     ("line", "stream"), [("--help", "stdout"), ("plan epsilon=2", "stdout"), ("nonsense", "stderr")]
 )
-def test_help_results_and_mistakes_that_are_not_read_end_by_sigpipe(line: str, stream: str) -> None:
+def test_help_results_and_mistakes_that_are_not_read_end_by_sigpipe(line, stream):
     """`fedmf` prints the help itself; the result is a table of rich."""
     assert cut_short(*line.split(), stream=stream) == (-signal.SIGPIPE, "")
 
 
-def test_a_pipe_of_the_programs_own_that_breaks_is_not_passed_over() -> None:
+def test_a_pipe_of_the_programs_own_that_breaks_is_not_passed_over():
     reading, writing = os.pipe()
     os.close(reading)
     with pytest.raises(BrokenPipeError):

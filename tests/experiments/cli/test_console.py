@@ -46,7 +46,7 @@ OWN = ("dataset=custom", "dataset.name=mine:load")
 class Console:
     """The script `fedmf`, and a folder of the user's whose names are those of our packages."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place):
         self.script, self.folder = place / "bin" / "fedmf", place / "folder"
         self.script.parent.mkdir()
         self.script.write_text(f"#!{sys.executable}\n{EDITABLE}{ENTRY}")
@@ -59,7 +59,7 @@ class Console:
         self.environment = {**os.environ, "PATH": search, "PYTHONDONTWRITEBYTECODE": "1"}
         self.environment.pop("PYTHONPATH", None)
 
-    def __call__(self, *arguments: str, expected: int = 0) -> tuple[str, str]:
+    def __call__(self, *arguments, expected=0):
         """Return what `fedmf` with these arguments prints to stdout and stderr."""
         command = [str(self.script), *arguments]
         done = subprocess.run(
@@ -70,15 +70,13 @@ class Console:
 
 
 @pytest.fixture
-def fedmf(tmp_path: Path) -> Console:
+def fedmf(tmp_path):
     return Console(tmp_path)
 
 
 @pytest.mark.long
-def test_help_version_and_mistakes_without_starting_a_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def answer(*arguments: str) -> tuple[int, str, str]:
+def test_help_version_and_mistakes_without_starting_a_command(monkeypatch, capsys):
+    def answer(*arguments):
         monkeypatch.setattr(sys, "argv", ["fedmf", *arguments])
         return console._answer(), *capsys.readouterr()
 
@@ -99,9 +97,7 @@ def test_help_version_and_mistakes_without_starting_a_command(
         (["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2"], 1),
     ],
 )
-def test_a_loader_in_the_current_directory_is_found_by_every_worker(
-    fedmf: Console, settings: list[str], at_least: int
-) -> None:
+def test_a_loader_in_the_current_directory_is_found_by_every_worker(fedmf, settings, at_least):
     _, error = fedmf("simulate", *settings, *SMALL, *OWN)
     assert len(list(fedmf.folder.glob("loaded_by_*"))) >= at_least, error
 
@@ -120,9 +116,7 @@ NAMES = ("bcrypt", "setproctitle", "sitecustomize", "usercustomize", "pyarrow", 
         pytest.param("simulate engine=ray engine.workers=2", marks=[pytest.mark.slow, pytest.mark.ray]),
     ],
 )
-def test_no_file_of_the_current_directory_is_run_under_the_name_of_an_optional_import(
-    fedmf: Console, tmp_path: Path, line: str
-) -> None:
+def test_no_file_of_the_current_directory_is_run_under_the_name_of_an_optional_import(fedmf, tmp_path, line):
     run, fedmf.folder = tmp_path / "run", tmp_path / "hostile"
     fedmf.environment["RUN"] = str(run)
     fedmf.folder.mkdir()

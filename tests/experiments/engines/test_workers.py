@@ -94,7 +94,6 @@ def test_workers_are_forked_from_one_process_that_has_imported_and_done_nothing_
 
 
 def with_another_model(message):
-    """Return `message` with other weights."""
     array = message.content[wire.MODEL][wire.VECTOR]
     array.data = wire.to_bytes(np.full_like(wire.to_vector(array.data), 0.25))
     return message

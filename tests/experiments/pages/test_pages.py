@@ -140,7 +140,6 @@ def compared(tmp_path, capsys):
 
 
 def rows(directory):
-    """Return the lines of the CSV."""
     return list(csv.DictReader((directory / "compare.csv").read_text().splitlines()))
 
 

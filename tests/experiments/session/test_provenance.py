@@ -45,7 +45,6 @@ OTHER = "0123456789abcdef"
 
 
 def sessions(directory):
-    """Return the recorded sessions."""
     return json.loads((directory / PROVENANCE).read_text())["sessions"]
 
 

@@ -1,10 +1,14 @@
-"""What is stated, and coupled streams: exactly what one client may change, and nothing more, on streams made by hand."""
+"""What is stated, and coupled streams: exactly what one client may change, on streams made by hand; and a mechanism of one's own, as docs/audit.md shows it."""
+
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedmf.audit import Stated, StatedEpoch, coupled
+from fedmf.audit import Stated, StatedEpoch, coupled, residuals
 from fedmf.audit.coupling import L2, LINF, OWN_ROUND
+from fedmf.audit.residual import CORRELATION
 from fedmf.errors import SettingError
 from fedmf.updates.rotation import hadamard
 from oracles import banded, banded_statement, named, noise, refuted, tree_statement
@@ -172,10 +176,61 @@ def test_a_statement_that_cannot_be_one_is_an_error():
         (StatedEpoch, np.eye(3)[:, :2], 1.0, 1.0, "noising matrix"),
         (StatedEpoch, np.array([[np.nan]]), 1.0, 1.0, "noising matrix"),
         (StatedEpoch, np.eye(2), 1.0, -1.0, "sigma"),
-        (Stated, epochs, 1.0, ""),
-        (Stated, (), 1.0, ""),
-        (Stated, epochs[:1], 0, ""),
+        (Stated, epochs, 1.0, "epochs must hold"),
+        (Stated, (), 1.0, "epochs must hold"),
+        (Stated, epochs[:1], 0, "l2_norm"),
         (banded_statement(sigma=0.0).whitened, np.zeros((1, 2, 4, 3)), "nothing is stated"),
     ):
         with pytest.raises(SettingError, match=said):
             make(*given)
+
+
+# a mechanism of one's own: any stream whose matrix is known
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+# The example begins.
+C = np.eye(6) + 0.5 * np.eye(6, k=-1)  # a banded strategy matrix; its largest column norm is accounted
+
+
+def my_server(sums, rng, sigma=2.0, forgets=False):
+    """Release the sums (T, d) of an epoch under the noise sigma C^-1 Z, round by round."""
+    noise = np.zeros(sums.shape[1])
+    for step, total in enumerate(sums):
+        noise = sigma * rng.normal(size=len(noise)) - (0.0 if forgets and step == 3 else 0.5) * noise
+        yield total + noise
+
+
+stated = Stated.of_strategy(C, sigma=2.0, l2_norm=1.0)
+sums = np.zeros((6, 64))
+releases = np.array([[list(my_server(sums, np.random.default_rng(run)))] for run in range(50)])
+findings = residuals(releases, stated)  # runs, epochs, rounds, coordinates
+
+sums[2, :4] = 0.5  # one client's vector, of norm 1, in round 3
+inside, outside = (np.array([list(my_server(s, np.random.default_rng(0)))]) for s in (sums, 0 * sums))
+findings += coupled(inside, outside, stated, own_rounds=[2], tolerance=1e-12)
+# The example ends.
+
+
+def test_an_honest_mechanism_of_ones_own_is_not_refuted():
+    assert refuted(findings) == set()
+
+
+def test_one_that_forgets_a_row_of_its_noise_is_found_by_the_correlation_of_its_rounds():
+    broken = np.array(
+        [[list(my_server(0 * sums, np.random.default_rng(run), forgets=True))] for run in range(50)]
+    )
+    found = residuals(broken, stated)
+    assert CORRELATION in refuted(found)
+    assert named(found, CORRELATION).where.startswith("rounds 2")
+
+
+def test_the_example_is_the_one_of_the_document():
+    source = Path(__file__).read_text()
+    example = re.search(r"# The example begins\.\n(.*?)# The example ends\.", source, re.DOTALL)
+    assert example is not None
+    page = (ROOT / "docs" / "audit.md").read_text()
+    lines = [line.strip() for line in example[1].splitlines() if line.strip()]
+    shown = [line.strip() for line in page.splitlines()]
+    assert [line for line in lines if line not in shown] == []
