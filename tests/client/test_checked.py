@@ -9,9 +9,7 @@ from client.data import CLASSIFICATION, NEXT_TOKEN, Dataset, Examples, load
 from client.data.clients import LazyClients, digest_clients
 from client.data.limits import limited as checked
 from fedmf.errors import DataError
-from fedmf.randomness import SecretKey
-
-KEY = SecretKey.reproducible(0)
+from plans import KEY
 
 
 def examples(count=3, shape=(2,), x_type="f4", label=1):

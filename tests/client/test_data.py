@@ -10,9 +10,7 @@ from client.data import Examples, from_arrays, load
 from client.data.clients import digest_clients
 from client.data.own import fifth_of_each
 from fedmf.errors import DataError, SettingError
-from fedmf.randomness import SecretKey
-
-KEY = SecretKey.reproducible(0)
+from plans import KEY
 
 
 def arrays(count=30, users=4, *, split=True):

@@ -121,10 +121,6 @@ def test_the_folder_of_tff_is_read_as_it_is(tmp_path, monkeypatch):
     (folder / "fed_emnist_train.h5").write_text("")
     with pytest.raises(DataError, match=r"HDF5 files and emnist_all\.sqlite, of which either may be meant"):
         load("femnist", path="~/.tff")
-    one = {"a": {"tokens": np.array([b"how to"])}}
-    path = write_sqlite(tmp_path / "stackoverflow.sqlite", {"train": one, "test": one})
-    with pytest.raises(DataError, match=r"test split of stackoverflow holds 1 sentence, .* set test=test"):
-        load("stackoverflow", path=path, vocabulary="~/words", test="validation")
 
 
 # Files that are missing, too big, packed, or something else.

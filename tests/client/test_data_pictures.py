@@ -16,10 +16,9 @@ import small_files
 from client.data import load
 from client.data.clients import digest_clients
 from fedmf.errors import DataError, SettingError
-from fedmf.randomness import SecretKey
+from plans import KEY
 from small_files import encoded, opened, rows, write
 
-KEY = SecretKey.reproducible(0)
 PIXELS = np.random.default_rng(0).integers(0, 256, (30, 6, 4)).astype(np.uint8)
 USERS, LABELS = ("zoe", "ann", "7"), ("cat", "dog")
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n%%EndComments\nshowpage\n%%EOF\n"

@@ -10,11 +10,10 @@ from client.data import ArrayClients, Examples, Public, clients as arrays, load
 from client.data.benchmarks import Sentences
 from client.data.clients import Fingerprint, LazyClients, digest_clients, refuse_changing_clients
 from fedmf.errors import DataError
-from fedmf.randomness import SecretKey
+from plans import KEY
 from published import write_hdf5
 
 PUBLIC = Public.of({"shape": [20], "classes": 6, "task": "next_token"})
-KEY = SecretKey.reproducible(0)
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((12, 3)).astype("f4"), RNG.integers(0, 2, 12)
 CLIENTS = ArrayClients(X, Y, RNG.permutation(12), np.array([0, 2, 3, 7, 12]))

@@ -199,15 +199,6 @@ def test_the_command_writes_the_folder_says_how_it_is_used_and_writes_nothing_ov
     assert guard(lambda: main(["import"])) == 2
 
 
-@pytest.mark.parametrize("given", ["--help", "-h", "import --help", "import a b -h"])
-def test_the_help_names_the_command_as_it_was_called(given, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["fedmf data", *given.split()])
-    assert guard(lambda: main(given.split())) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("Prepare data files: `fedmf data import SOURCE OUT`.")
-    assert "python -m" not in out
-
-
 def imported(source, out):
     import_data(str(source), out, lambda count: None)
     return out

@@ -12,7 +12,7 @@ import yaml
 from experiments.reproduce import runner, study as studying
 from experiments.reproduce.results import Outcome, Results
 from experiments.reproduce.runner import compute, play
-from experiments.reproduce.study import Cell, Chain, Study, Trial, best_place, rate_at, studies, tuned
+from experiments.reproduce.study import Cell, Chain, Study, Trial, rate_at, studies, tuned
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
 from fedmf.errors import DataError, RunDirectoryError, SettingError
@@ -81,21 +81,6 @@ def test_a_chain_goes_through_neighbours_and_restarts_only_where_its_study_says_
         assert [(cell.keep, cell.epsilon) for cell in chain.cells] == [
             (keep, e) for e in (8.0, 4.0, 2.0, 1.0)
         ]
-
-
-@pytest.mark.parametrize("best", [-4, 0, 5])
-def test_the_search_ends_where_both_neighbours_are_no_better(best):
-    tried = []
-
-    def score(place):
-        tried.append(place)
-        return 0.9 - 0.01 * abs(place - best)
-
-    assert best_place(score, 0) == best
-    assert {best - 1, best, best + 1} <= set(tried)
-    assert len(tried) == len(set(tried)) == max(3, abs(best) + 3)  # no place twice, none beyond
-    assert best_place(lambda place: 0.1, 2) == 2  # a plateau
-    assert best_place(lambda place: 0.1 if place < 3 else None, 2) is None
 
 
 def test_each_search_starts_where_the_neighbour_ended_and_the_mean_of_the_seeds_decides():

@@ -18,7 +18,7 @@ from experiments import run
 from experiments.engines.grid import Failure
 from experiments.evaluate import EvaluateSettings, evaluate
 from experiments.run_files.reader import read_run
-from experiments.session.progress import FailureCount, View, standing
+from experiments.session.progress import FailureCount, standing
 from experiments.session.recorder import is_scored
 from experiments.settings.compose import compose
 from experiments.settings.schema import SweepSettings
@@ -172,25 +172,6 @@ def test_a_line_names_the_last_score_its_round_further_metrics_and_what_is_not_p
     assert "NOT private" not in said(spent=(5.0, 19.99))
     for given in ({"spent": (5.0, 1e6)}, {"reproducible": True}, {"plan": small_plan(noise_multiplier=0)}):
         assert "NOT private" in said(**given)
-
-
-@pytest.mark.parametrize(("job", "rounds"), [("", ["88", "96", "100"]), ("job 3/12", ["88", "96"])])
-def test_without_a_terminal_lines_keep_a_distance_and_the_time_left_is_that_of_this_sessions_rounds(
-    capsys, job, rounds
-):
-    """A job of a sweep names itself, and leaves its last line to the sweep."""
-    now = 0.0
-    view = View(100, job, clock=lambda: now)
-    view.begin(80)
-    for number in range(81, 101):
-        now += 0.7
-        view.show(number, f"round {number}/100")
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.partition("round ")[2].partition("/")[0] for line in lines] == rounds
-    assert all(line.startswith(job) for line in lines)
-    assert lines[0].endswith(
-        ("0:00:08", "0:00:09")
-    )  # 12 rounds; with all 88 as of this session, less than a second
 
 
 OPTIONS = (

@@ -91,16 +91,6 @@ def test_matrices_that_are_no_strategy_are_refused(family, matrix, message):
             design(family("mine", source), prefix_sum(3))
 
 
-@pytest.mark.parametrize("family", [strategy_family, noising_family])
-def test_a_function_that_raises_is_named_with_what_it_raised(family):
-    def broken(workload):
-        raise KeyError("rate")
-
-    message = r"the matrix of mine cannot be made by .*broken: KeyError: 'rate'\.$"
-    with pytest.raises(SettingError, match=message):
-        design(family("mine", broken), prefix_sum(3))
-
-
 def test_a_matrix_is_checked_for_every_number_of_rounds():
     family = strategy_family("mine", ASYMMETRIC)
     for given, rounds, settings, said in (

@@ -16,7 +16,6 @@ from fedmf.mechanisms import (
     Workload,
     design,
     design_run,
-    family as registry,
     momentum,
     of_run,
     prefix_sum,
@@ -239,15 +238,6 @@ def test_epochs_are_costed_with_the_later_rounds_that_they_have_in_the_run():
     np.testing.assert_allclose(
         swapped.per_round_error, dense_errors(swapped, (*eta[16:], *eta[8:16], *eta[:8]))
     )
-
-
-def test_the_time_of_a_run_counts_the_solver_once(monkeypatch):
-    workloads = of_run(6, 3)
-    solutions = fixed_point.certified_run(tuple(workloads))
-    assert all(solution.seconds > 0 for solution in solutions)
-    longer = [replace(solution, seconds=solution.seconds + 1e6) for solution in solutions]
-    monkeypatch.setattr(registry, "certified_run", lambda _: longer)
-    assert round(design_run("optimal", workloads).seconds / 1e6) == 3
 
 
 SHORT = [known for known in WHOLE_RUNS if known.rounds * known.epochs <= 180]
