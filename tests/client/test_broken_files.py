@@ -95,7 +95,7 @@ def with_spoilt_text(path):
 
 def with_cell(column, row, value):
     """Return a column of a table of one's own with another cell; bob's rows are 6 to 11, the last one a test row."""
-    return {column: [value if n == row else str(held) for n, held in enumerate(small_files.table()[column])]}
+    return {column: [value if n == row else f" {held}" for n, held in enumerate(small_files.table()[column])]}
 
 
 def no_utf8(row):
