@@ -118,10 +118,6 @@ class Failing(LazyClients):
         raise SystemExit("no names")
 
 
-def failing():
-    return replace(dataset(), clients=Failing())
-
-
 LOADERS = """
 import json
 import numpy as np
@@ -182,7 +178,7 @@ def test_a_test_set_that_is_none_is_refused_before_it_is_shortened(loaders):
 
 
 def test_an_own_clients_failure_names_client_type_and_place(monkeypatch):
-    held = checked(failing()).clients
+    held = checked(replace(dataset(), clients=Failing())).clients
     assert len(held[0]) == 3
     with pytest.raises(
         DataError, match=r"client 1 of dataset mine failed: ZeroDivisionError: .*test_checked\.py:\d+"

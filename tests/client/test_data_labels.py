@@ -134,12 +134,6 @@ COUNT = 60
 SCALED = np.arange(COUNT, dtype=np.float32)[:, None] / COUNT
 
 
-def arrays(folder, x=SCALED, least=0, **settings):
-    """Return three classes and users, of whom each has 4 of 20 rows in the test set."""
-    np.savez(folder / "a.npz", x=x, y=np.arange(COUNT) // 3 % 3 + least, user=np.arange(COUNT) % 3)
-    return load("by_user_npz", path=str(folder / "a.npz"), **settings)
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -154,7 +148,13 @@ def arrays(folder, x=SCALED, least=0, **settings):
     ],
 )  # fmt: skip
 def test_a_scale_or_labels_that_are_probably_a_mistake_are_warned_of(tmp_path, given, sentence):
-    dataset = arrays(tmp_path, **given)
+    settings = {"x": SCALED, "least": 0, **given}
+    y, user = (
+        np.arange(COUNT) // 3 % 3 + settings.pop("least"),
+        np.arange(COUNT) % 3,
+    )  # each has 4 of 20 rows in the test set
+    np.savez(tmp_path / "a.npz", x=settings.pop("x"), y=y, user=user)
+    dataset = load("by_user_npz", path=str(tmp_path / "a.npz"), **settings)
     assert len(dataset.warnings) == (sentence is not None)
     if sentence is not None:
         assert re.search(sentence, dataset.warnings[0])

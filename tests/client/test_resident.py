@@ -24,7 +24,6 @@ from poison import (
     Spoilt,
     app_of,
     app_once,
-    dying_app,
     examples_of,
     fail,
     fail_late,
@@ -32,7 +31,6 @@ from poison import (
     lose_device,
     lose_device_late,
     pool_of,
-    task,
     untagged,
 )
 
@@ -232,7 +230,7 @@ def test_a_device_found_dead_where_a_trainer_is_made_is_lost(turns, dies):
 
 @pytest.mark.parametrize("loses", [lose_device, lose_device_late], ids=["in training", "once privatized"])
 def test_a_lost_device_is_an_error_where_another_client_is_asked_for_and_none_is_silently_zero(loses, is_far):
-    app, later = app_of(loses if is_far else lose_device), [task("2"), joint("2", "1")]
+    app, later = app_of(loses if is_far else lose_device), [joint("2"), joint("2", "1")]
     before, lost = values_of(app, "1", "special")
     for message in later:
         with pytest.raises(DeviceLostError, match="end this process"):
@@ -246,14 +244,14 @@ def test_a_client_before_whom_no_trainer_can_be_made_again_is_not_charged():
     app = app_once(fail)
     np.testing.assert_array_equal(values_of(app, "special")[0], zeros("special"))
     with pytest.raises(DeviceLostError, match="has no room"):
-        app(task("2"), local_context())
+        app(joint("2"), local_context())
 
 
 def test_a_worker_whose_device_is_lost_gives_way_to_another():
-    with pool_of(dying_app, workers=1) as pool:
-        replies = LocalGrid(pool).send_and_receive([task(client) for client in ("1", "special", "2", "3")])
+    with pool_of(app_of, lose_device, workers=1) as pool:
+        replies = LocalGrid(pool).send_and_receive([joint(client) for client in ("1", "special", "2", "3")])
         sent = [untagged(reply)[0] for reply in replies]
-        (later,) = LocalGrid(pool).send_and_receive([task("2")])
+        (later,) = LocalGrid(pool).send_and_receive([joint("2")])
     expected = {client: alone(client).tobytes() for client in "123"}
     assert sorted(sent) == sorted([zeros("special").astype("f4").tobytes(), *expected.values()])
     assert untagged(later) == [expected["2"]]

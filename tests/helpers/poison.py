@@ -95,11 +95,6 @@ def app_of(spoil, made=None, examples=examples_of):
     return make_client_app(examples, make_trainer, PLAN.client_plan)
 
 
-def dying_app():
-    """Return a ClientApp that loses its device to the client "special"."""
-    return app_of(lose_device)
-
-
 @contextmanager
 def pool_of(make_app, *given, workers=2):
     """Yield a pool of processes of this machine that run the app of `make_app(*given)`."""
@@ -179,13 +174,8 @@ def end(model):
     os._exit(1)
 
 
-def task(client="0"):
-    """Return a message with one client's task, in round 2 of its epoch, around the model of `poison.Spoilt`."""
-    return joint(client)
-
-
 def joint(*clients):
-    """Return one message with the tasks of several clients."""
+    """Return one message with the tasks of several clients, in round 2 of their epoch, around the model of `poison.Spoilt`."""
     vector = flat_parameters(Spoilt())
     array = Array("float32", vector.shape, wire.STYPE, wire.to_bytes(vector))
     content = RecordDict({wire.MODEL: ArrayRecord({wire.VECTOR: array}), wire.TASK: told(*clients)})

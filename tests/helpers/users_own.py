@@ -207,10 +207,6 @@ def of_each(outputs: Tensor, targets: Tensor) -> Tensor:
     return outputs.sum(1)
 
 
-def infinite(outputs: Tensor, targets: Tensor) -> Tensor:
-    return outputs.sum() / 0
-
-
 def whole_batch(model, x, y, settings, order) -> nn.Module:
     """Train as our loop does in one batch, with torch's own optimizer and its `zero_grad`."""
     sgd = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)

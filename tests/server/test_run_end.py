@@ -36,10 +36,6 @@ def counts(state_folder):
     return [path.read_text() for path in state_folder.iterdir()]
 
 
-def run_of(checkpoint):
-    return read_secrets(checkpoint.folder).origin.run
-
-
 def begin(directory, rounds=0):
     return begun(PLAN, directory / "checkpoint", rounds=rounds)
 
@@ -169,7 +165,7 @@ def test_a_crash_before_the_commit_leaves_a_round_uncounted_and_one_after_it_lea
         patched.setattr(module, function, crash)
         with pytest.raises(Crash):
             played(PLAN, state, checkpoint)
-    run = run_of(checkpoint)
+    run = read_secrets(checkpoint.folder).origin.run
     assert copies.read_count(run) == 4
     checkpoint.refuse_copy()
     state, _ = checkpoint.restore(PLAN, SGD)

@@ -172,10 +172,6 @@ def tasks(*names):
     return [Message(RecordDict({wire.TASK: task}), 1, MessageType.TRAIN) for task in fields]
 
 
-def named(replies):
-    return sorted("error" if r.has_error() else r.content.config_records["name"]["name"] for r in replies)
-
-
 @pytest.mark.parametrize("name", ["raise", "exit"])
 def test_what_a_client_raises_is_reported_and_is_an_error_reply_without_its_data(name):
     heard, (message,) = [], tasks(name)
@@ -193,7 +189,13 @@ def test_faults_happen_as_often_as_asked_and_again_the_same():
     for _ in "ab":
         grid = LocalGrid(FaultyWorker(InProcessWorker(echo_app()), faults, PublicSeed(3)))
         pulled = [grid.pull_messages([number]) for number in grid.push_messages(tasks(*names))]
-        outcomes.append(named([reply for replies in pulled for reply in replies]))
+        outcomes.append(
+            sorted(
+                "error" if reply.has_error() else reply.content.config_records["name"]["name"]
+                for replies in pulled
+                for reply in replies
+            )
+        )
     assert outcomes[0] == outcomes[1]
     errors, answered = outcomes[0].count("error"), len({*outcomes[0]} - {"error"})
     assert errors == pytest.approx(40, abs=25)

@@ -132,13 +132,8 @@ def test_workers_reply_as_one_process_does_round_after_round_each_message_with_i
         assert second == other
 
 
-def app_with_deeds(folder):
-    """Return a ClientApp whose client "special" does what the files of `folder` say, one file each time that it runs."""
-    return app_of(partial(do_next, folder))
-
-
 def do_next(folder, model):
-    """Do what the first file says, which is then gone: end the fork server, or this process."""
+    """Do what the first file says, which is then gone, one file each time: end the fork server, or this process."""
     for deed in sorted(folder.iterdir())[:1]:
         what = deed.read_text()
         deed.unlink()
@@ -179,7 +174,7 @@ def test_where_this_process_loses_its_device_others_run_its_message_and_all_late
 def test_the_end_of_the_fork_server_costs_no_client_and_then_a_client_its_own(here, tmp_path):
     for number, deed in enumerate(["end server", "end", "end", "end"]):
         (tmp_path / str(number)).write_text(deed)
-    assert_special_alone_fails(here, app_with_deeds, tmp_path)
+    assert_special_alone_fails(here, app_of, partial(do_next, tmp_path))
 
 
 KILLED = """

@@ -193,19 +193,6 @@ def turning(monkeypatch):
     return give
 
 
-def said_failures(capsys):
-    """What stderr holds besides the progress and what is said before the run, by line."""
-    lines = capsys.readouterr().err.splitlines()
-    return [
-        line
-        for line in lines
-        if not re.match(r"round \d+/", line)
-        and not line.startswith(
-            ("dataset", "warning: the", "warning: 6 of 10 classes have no test", "this run did not learn")
-        )
-    ]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_failures_are_counted_in_the_round_and_at_the_end_and_workers_do_not_rehearse(
@@ -215,7 +202,8 @@ def test_failures_are_counted_in_the_round_and_at_the_end_and_workers_do_not_reh
     monkeypatch.setenv("OWN_TURN", "raising")  # in workers
     monkeypatch.setenv("OWN_REHEARSALS", str(tmp_path / "rehearsed"))
     runs.run(tmp_path / "r", *OPTIONS, f"engine.workers={workers}")
-    first, last = said_failures(capfd)
+    usual = r"round \d+/|dataset|warning: the|warning: 6 of 10 classes have no test|this run did not learn"
+    first, last = (line for line in capfd.readouterr().err.splitlines() if not re.match(usual, line))
     assert len(runs.metrics(tmp_path / "r")) == 4
     assert first.startswith(f"round 1: 3 of 3 {SENT}; the first in round 1: {WHY}")
     assert last.startswith(f"12 of 12 {SENT}; the first in round 1: {WHY}")

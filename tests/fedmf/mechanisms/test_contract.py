@@ -41,10 +41,6 @@ def designed(family, kind, rounds):
     return design(family, WORKLOADS[kind](rounds))
 
 
-def fresh_rows(mechanism, dimension, seed=0):
-    return np.random.default_rng(seed).standard_normal((mechanism.rounds, dimension))
-
-
 @everywhere
 def test_every_stream_keeps_the_promises_of_a_stream(family, kind, rounds):
     stream = designed(family, kind, rounds).stream
@@ -151,7 +147,7 @@ def test_what_is_emitted_has_the_law_of_the_noising_matrix_which_inverts_the_enc
 @every_family
 def test_blocks_of_coordinates_do_not_mix(family, monkeypatch):
     mechanism = designed(family, "prefix_sum", 7)
-    fresh = fresh_rows(mechanism, 1500)
+    fresh = np.random.default_rng(0).standard_normal((7, 1500))
     whole = feed(mechanism.stream, fresh)
     monkeypatch.setattr("fedmf.mechanisms.streams.protocol.CACHED", 1)
     assert len(blocks(1500, 3)) == 3
