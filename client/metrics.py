@@ -1,7 +1,8 @@
 """Metrics besides loss and accuracy: values that take the model's outputs batch by batch and are a number at the end.
 
 A metric is given the targets that the accuracy counts (`Dataset.uncounted` and padding left out), flattened, so that it
-is the same for one label an example and for one a token: outputs [m, classes] and targets [m]. It is computed from the
+is the same for one label an example and for one a token: outputs [m, classes] and targets [m]. Of regression and multilabel
+both are [m, k], targets float32, and an output above 0 stands for the label 1. It is computed from the
 released model and the public test split, so that it costs no privacy and changes nothing of the training.
 
 A custom metric, MODULE:NAME, is a function annotated with `-> float`, which is given the outputs of the whole
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from client.data.dataset import CLASSIFICATION, MULTILABEL, REGRESSION
 from client.imports import import_path, lent, makes
 from fedmf.checks import meant
 from fedmf.errors import SettingError
@@ -26,8 +28,21 @@ from fedmf.errors import SettingError
 if TYPE_CHECKING:
     from torch import Tensor
 
-ALWAYS = ("accuracy", "loss")
-BETTER_IF_LARGER = {"accuracy": True, "loss": False, "top5": True, "f1": True, "perplexity": False}
+HEADLINES = ("accuracy", "r2", "label_accuracy")
+"""What a run is judged by: each records one of them, the first metric of its task, or accuracy of classes and tokens."""
+ALWAYS = (*HEADLINES, "loss")
+BETTER_IF_LARGER = {
+    "accuracy": True,
+    "loss": False,
+    "top5": True,
+    "f1": True,
+    "perplexity": False,
+    "r2": True,
+    "mse": False,
+    "mae": False,
+    "label_accuracy": True,
+    "exact_match": True,
+}
 METRICS = tuple(BETTER_IF_LARGER)
 
 # Keys of metrics.jsonl, of summary.json, of the tables and plots made of them: no custom metric may take their place.
@@ -46,6 +61,15 @@ TAKEN = frozenset({
 _PLACES = 5  # of top5
 
 
+def headline(values: Mapping[str, object]) -> str:
+    """Return the name of what a run is judged by, of the values that it recorded.
+
+    >>> headline({"loss": 0.5, "r2": 0.3}), headline({})
+    ('r2', 'accuracy')
+    """
+    return next((name for name in HEADLINES if name in values), HEADLINES[0])
+
+
 def metric_name(entry: str) -> str:
     """Return the name under which a metric is recorded: its own, of MODULE:NAME the last part.
 
@@ -56,7 +80,7 @@ def metric_name(entry: str) -> str:
 
 
 def further_metrics(entries: object) -> dict[str, str]:
-    """Return {name: entry} of the metrics besides accuracy and loss in a recorded list, of whatever origin.
+    """Return {name: entry} of the metrics besides those of `ALWAYS` in a recorded list, of whatever origin.
 
     >>> further_metrics(["accuracy", "f1", "mine:recall", 3, "no name"]), further_metrics(None)
     ({'f1': 'f1', 'recall': 'mine:recall'}, {})
@@ -88,11 +112,14 @@ def check_metrics(entries: Sequence[str]) -> None:
             )
 
 
-def check_optimized(name: str | None, entries: Sequence[str]) -> None:
-    """Raise `SettingError` unless `name` is None or that of a metric which a run with `entries` records."""
-    known = list(dict.fromkeys((*ALWAYS, *map(metric_name, entries))))
-    if name is not None and name not in known:
-        hint = f" Add {name} to metrics first." if name in METRICS else ""
+def check_optimized(name: str | None, entries: Sequence[str], first: str | None = None) -> None:
+    """Raise `SettingError` unless `name` is None or that of a metric which a run with `entries` records.
+
+    `first` is the headline of its task, None where the task is not known yet: then any may be.
+    """
+    known = list(dict.fromkeys((first or HEADLINES[0], "loss", *map(metric_name, entries))))
+    if name is not None and name not in (known if first else (*known, *HEADLINES)):
+        hint = f" Add {name} to metrics first." if name in METRICS and name not in HEADLINES else ""
         raise SettingError(
             f"optimized_metric is {name!r}, which this run does not record; it records {', '.join(known)}.{hint}"
         )
@@ -189,27 +216,64 @@ class OfAllOutputs(Metric):
         return self._function(outputs, targets)
 
 
-def find_metrics(entries: Sequence[str], *, classes: int) -> Mapping[str, Callable[[], Metric]]:
+def r2(outputs: "Tensor", targets: "Tensor") -> float:
+    """Return 1 less the squared error over that of the mean of the targets [m, k], the mean over those of k that vary."""
+    residual = (outputs.double() - targets).square().sum(0)
+    around_mean = (targets.double() - targets.double().mean(0)).square().sum(0)
+    return float((1 - residual / around_mean)[around_mean > 0].mean())
+
+
+def label_f1(outputs: "Tensor", targets: "Tensor") -> float:
+    """Return the plain mean of the labels' F1, as `MacroF1`: one that is neither predicted nor right is left out."""
+    chosen, is_right = outputs > 0, targets > 0
+    each = 2 * (chosen & is_right).sum(0) / (chosen.sum(0) + is_right.sum(0))
+    return float(each.nanmean())
+
+
+OF_NUMBERS: dict[str, dict[str, Callable[["Tensor", "Tensor"], float]]] = {
+    REGRESSION: {
+        "r2": r2,
+        "mse": lambda outputs, targets: float((outputs - targets).square().mean()),
+        "mae": lambda outputs, targets: float((outputs - targets).abs().mean()),
+    },
+    MULTILABEL: {
+        "label_accuracy": lambda outputs, targets: float(((outputs > 0) == (targets > 0)).float().mean()),
+        "exact_match": lambda outputs, targets: float(((outputs > 0) == (targets > 0)).all(1).float().mean()),
+        "f1": label_f1,
+    },
+}
+"""The metrics of the tasks of these names, the headline first."""
+
+
+def find_metrics(
+    entries: Sequence[str], *, classes: int, task: str = CLASSIFICATION
+) -> Mapping[str, Callable[[], Metric]]:
     """Return {name: what makes an empty one} of the metrics in `entries` but accuracy and loss, for `classes` outputs.
 
-    Imports what MODULE:NAME names. Raises `SettingError` for a name that is not known or not clear, for an import path
-    that leads to neither a function annotated with `-> float` nor a class of `Metric`, and for top5 of five classes.
+    The headline of regression and multilabel is the first. Imports what MODULE:NAME names. Raises `SettingError` for a name
+    that is not known, not clear or of another task, for an import path that leads to neither a function annotated with
+    `-> float` nor a class of `Metric`, and for top5 of five classes.
     """
     check_metrics(entries)
-    if "top5" in entries and classes <= _PLACES:
-        raise SettingError(
-            f"metrics holds top5, which is 1 for any model of {classes} classes; it needs more than {_PLACES}."
-        )
     known: dict[str, Callable[[], Metric]] = {
         "top5": Top5,
         "f1": partial(MacroF1, classes),
         "perplexity": Perplexity,
     }
-    return {
-        metric_name(entry): _own(entry) if ":" in entry else known[entry]
-        for entry in entries
-        if entry not in ALWAYS
-    }
+    if task in OF_NUMBERS:
+        known = {name: partial(OfAllOutputs, function) for name, function in OF_NUMBERS[task].items()}
+        entries = [next(iter(known)), *entries]
+    # "accuracy", the default of a run, stands for what its task is judged by.
+    wanted = list(dict.fromkeys(entry for entry in entries if entry not in ("accuracy", "loss")))
+    if unknown := [entry for entry in wanted if ":" not in entry and entry not in known]:
+        raise SettingError(
+            f"metrics holds {unknown[0]}, which is not of the task {task}; it may hold {', '.join(known)} and MODULE:FUNCTION."
+        )
+    if "top5" in wanted and classes <= _PLACES:
+        raise SettingError(
+            f"metrics holds top5, which is 1 for any model of {classes} classes; it needs more than {_PLACES}."
+        )
+    return {metric_name(entry): _own(entry) if ":" in entry else known[entry] for entry in wanted}
 
 
 def _own(path: str) -> Callable[[], Metric]:

@@ -125,7 +125,7 @@ MODELS: dict[str, tuple[Callable[..., nn.Module], str]] = {
     "lstm": (lstm, NEXT_TOKEN),
     "char_lstm": (char_lstm, NEXT_TOKEN),
 }
-"""Name -> (builder, the task whose data it fits)."""
+"""Name -> (builder, the task whose data it fits); models of classes give as many amounts, or logits of labels, as well."""
 
 
 def build(
@@ -145,8 +145,8 @@ def build(
     with `-> nn.Module`, called with the keyword arguments input_shape, classes and `settings`.
 
     The parameters are a function of the arguments alone: torch's default initialisation under a generator
-    seeded with `seed`; the global generator is left as it was. `task` is the data set's ("classification" or
-    "next_token"). Settings that are None are left to the builder. `start` is an .npz file whose arrays take the place
+    seeded with `seed`; the global generator is left as it was. `task` is the data set's, one of
+    `client.data.dataset.TASKS`. Settings that are None are left to the builder. `start` is an .npz file whose arrays take the place
     of parameters and buffers of the same names (`start_from`); `trainable` are patterns of the names of those
     parameters that train, all others being frozen, and None leaves that to the model. Raises `SettingError` for an
     unknown name or setting, and for data that the model does not fit.
@@ -179,8 +179,11 @@ def _builder(name: str, task: str) -> Callable[..., nn.Module]:
         return import_maker(name, "name", nn.Module)
     check_choice("model", name, (*MODELS, "package.module:Class"))
     builder, fits = MODELS[name]
-    if fits != task:
-        fitting = ", ".join(other for other, entry in MODELS.items() if entry[1] == task)
+    is_of_tokens = task == NEXT_TOKEN
+    if (fits == NEXT_TOKEN) != is_of_tokens:
+        fitting = ", ".join(
+            other for other, entry in MODELS.items() if (entry[1] == NEXT_TOKEN) == is_of_tokens
+        )
         raise SettingError(
             f"model is {name!r}, which is for {fits} data, but the task is {task}; use one of {fitting}."
         )

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from client.data.dataset import IGNORED_TARGET, Dataset, Examples, pieces
+from client.data.dataset import IGNORED_TARGET, OF_NUMBERS, Dataset, Examples, pieces
 from client.imports import calling, reason
 from client.parameters import layout_of, set_training_mode, trained_parameters
 from client.scoring import SCORED_AT_ONCE, Loss
@@ -113,9 +113,15 @@ def check_repeats(trainer: Trainer, start: Vector, examples: Examples, before: V
 
 
 def check_outputs(model: nn.Module, dataset: Dataset, device: torch.device) -> None:
-    """Check that the model in evaluation gives one finite number for each class, of as many examples as are scored at once."""
+    """Check that the model in evaluation gives one finite number for each class, of as many examples as are scored at once.
+
+    Of regression and multilabel, one for each number of a target.
+    """
     x, y = (np.asarray(part[:SCORED_AT_ONCE]) for part in (dataset.test.x, dataset.test.y))
     wanted, shape = [*y.shape, dataset.classes], list(x.shape)
+    each = f"each of the data set's {dataset.classes} classes"
+    if dataset.task in OF_NUMBERS:
+        wanted, each = [*y.shape], "each number of a target"
     with torch.no_grad():
         outputs = calling(
             f"the model cannot take {x.dtype} inputs of shape {shape}",
@@ -127,7 +133,7 @@ def check_outputs(model: nn.Module, dataset: Dataset, device: torch.device) -> N
         found = f"the shape {list(outputs.shape)}" if is_tensor else f"a {type(outputs).__name__}"
         raise SettingError(
             f"the model returns {found} for inputs of shape {shape} in evaluation mode; it must return one tensor of shape "
-            f"{wanted}, a value for each of the data set's {dataset.classes} classes."
+            f"{wanted}, a value for {each}."
         )
     if not outputs.is_floating_point() or not bool(torch.isfinite(outputs).all()):
         raise SettingError(

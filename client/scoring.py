@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from client.data.dataset import IGNORED_TARGET, Examples
+from client.data.dataset import CLASSIFICATION, IGNORED_TARGET, MULTILABEL, REGRESSION, Examples
 from client.imports import calling, import_maker, one_line
-from client.metrics import Metric
+from client.metrics import HEADLINES, Metric
 from client.settings import check_loss
 from fedmf.errors import SettingError
 
@@ -33,14 +33,24 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """Of outputs and targets, the mean over the counted targets, a scalar."""
 
 
-def find_loss(name: str) -> Loss:
-    """Return the loss called `name`, or the function at `package.module:function`, annotated with `-> Tensor`.
+def loss_of(name: str | None, task: str = CLASSIFICATION) -> str:
+    """Return the name of a loss, of a task where none is given.
+
+    >>> loss_of(None, "regression"), loss_of(None, "multilabel"), loss_of(None), loss_of("mse")
+    ('mse', 'bce_with_logits', 'cross_entropy', 'mse')
+    """
+    return name or {REGRESSION: "mse", MULTILABEL: "bce_with_logits"}.get(task, "cross_entropy")
+
+
+def find_loss(name: str | None, task: str = CLASSIFICATION) -> Loss:
+    """Return the loss that `loss_of` names, or the function at `package.module:function`, annotated with `-> Tensor`.
 
     Raises `SettingError` for an unknown name, and for a function that does not promise a `Tensor` of two arguments.
 
     >>> float(find_loss("mse")(torch.tensor([[0.5, 0.5]]), torch.tensor([1])))
     0.25
     """
+    name = loss_of(name, task)
     check_loss("loss", name)
     if ":" not in name:
         return cross_entropy if name == "cross_entropy" else partial(by_element, name)
@@ -99,9 +109,10 @@ def by_element(name: str, outputs: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Score:
-    """`accuracy` in [0, 1] over `counted` targets; `loss` is the mean of the loss that is trained, in nats for cross-entropy.
+    """`accuracy` in [0, 1] over `counted` targets; `loss` is the mean of the loss that is trained, in nats for cross-entropies.
 
-    `metrics` holds the further ones by name, nan where one is not defined or failed; `failures` has the reasons of those.
+    `metrics` holds the further ones by name, nan where one is not defined or failed; `failures` has the reasons of those. Where
+    a target is a row of numbers (regression, multilabel) it counts once, and the accuracy is nan.
     """
 
     accuracy: float
@@ -109,6 +120,12 @@ class Score:
     counted: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The scores by name, what the model is judged by first: accuracy, unless `metrics` have the headline of another task."""
+        first = {name: self.metrics[name] for name in HEADLINES if name in self.metrics}
+        return {**(first or {"accuracy": self.accuracy}), "loss": self.loss, **self.metrics}
 
 
 @torch.no_grad()
@@ -143,11 +160,14 @@ def score(
         x = torch.as_tensor(examples.x[batch][:], device=device)
         y = torch.as_tensor(examples.y[batch][:], device=device)
         logits = model(x)
-        is_real, is_counted = y != IGNORED_TARGET, ~torch.isin(y, left_out)
+        if y.shape == logits.shape[:-1]:
+            is_real, is_counted = y != IGNORED_TARGET, ~torch.isin(y, left_out)
+            correct += int((logits.argmax(-1) == y)[is_counted].sum())
+        else:
+            is_real = is_counted = torch.ones(len(y), dtype=torch.bool, device=device)
         present = counted(y)
         total += float(loss(logits, y)) * present if present else 0.0
         real += present
-        correct += int((logits.argmax(-1) == y)[is_counted].sum())
         chosen_targets += int(is_counted.sum())
         for name in [name for name in started if name not in failures]:
             with _alone(failures, name, device):
@@ -159,7 +179,7 @@ def score(
             value: Any = started[name].value()
             values[name] = float(value.item() if hasattr(value, "item") else value)
     return Score(
-        correct / chosen_targets if chosen_targets else math.nan,
+        correct / chosen_targets if chosen_targets and y.shape == logits.shape[:-1] else math.nan,
         total / real if real else math.nan,
         chosen_targets,
         values,

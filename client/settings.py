@@ -51,7 +51,7 @@ class TrainingSettings:
     `optimizer` is sgd, with `momentum` and a weight decay that is added to the gradient (L2), or adam, whose weight
     decay is decoupled (AdamW); its state is new for every client and every turn. `proximal` is the mu of FedProx
     (Li et al. 2020): mu/2 times the squared distance to the model that was sent is added to the loss. `loss` is one of
-    `LOSSES` or an import path, see `client.scoring`. `autocast` runs the model in that type under torch's autocast.
+    `LOSSES` or an import path, None that of the task, see `client.scoring`. `autocast` runs the model in that type under torch's autocast.
 
     `trainer` is the import path of a custom loop, see `client.training`: it is given these settings, and those
     that only our loop obeys are an error with it.
@@ -80,8 +80,12 @@ class TrainingSettings:
     max_steps: int | None = setting(
         None, "at most so many batches in all; null: all of them", check=_at_least_one
     )
-    loss: str = setting(
-        "cross_entropy", "what is minimised, or package.module:function of your own", LOSSES, check_loss
+    loss: str | None = setting(
+        None,
+        "what is minimised, or package.module:function of your own; null: mse of regression, bce_with_logits of multilabel, "
+        "cross_entropy of others",
+        LOSSES,
+        check_loss,
     )
     autocast: str | None = setting(
         None, "lower precision of the forward pass (bfloat16); null: none", AUTOCASTS

@@ -36,6 +36,7 @@ from torch.optim.sgd import sgd
 
 from client.data.dataset import Examples
 from client.imports import calling, check_takes, import_maker
+from client.metrics import Metric
 from client.parameters import (
     check_trainable,
     digest_tensors,
@@ -103,7 +104,7 @@ class Trainer:
         self.device, self._loss, self.own_loop = check_available(settings)
         self._made = deepcopy(model).to(self.device)
         set_training_mode(self._made)
-        is_ours = self.own_loop is None and ":" not in settings.loss
+        is_ours = self.own_loop is None and ":" not in (settings.loss or "")
         self.is_known = is_ours and all(map(_is_known, self._made.modules()))
         self._flat = torch.from_numpy(flat_parameters(model)).to(self.device, copy=True)
         self._model = self._made
@@ -144,14 +145,20 @@ class Trainer:
                 self._flat.copy_(_gather(trained, parameters))
         return self._flat
 
-    def score(self, parameters: Vector, examples: Examples, uncounted: tuple[int, ...] = ()) -> Score:
+    def score(
+        self,
+        parameters: Vector,
+        examples: Examples,
+        uncounted: tuple[int, ...] = (),
+        metrics: Mapping[str, Callable[[], Metric]] = {},
+    ) -> Score:
         """Return the score of a copy of the model with `parameters` (d,), in evaluation mode; for public examples, and simulations.
 
         No noise covers what it is of a client's examples. The trainer itself stays as it is.
         """
         model = deepcopy(self._made).eval()
         set_parameters(model, parameters)
-        return score(model, examples, loss=self._loss, uncounted=uncounted)
+        return score(model, examples, loss=self._loss, uncounted=uncounted, metrics=metrics)
 
     def _point(self) -> None:
         """Make the parameters of the model that train views of the flat buffer, in order."""

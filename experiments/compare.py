@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from client.metrics import HEADLINES
 from experiments.cli import command, output
 from experiments.pages.comparison import (
     Comparison,
@@ -34,7 +35,7 @@ from experiments.pages.comparison import (
 )
 from experiments.pages.figures import COLOURS, LinePlot, Series
 from experiments.pages.page import PLOTS, Page, Section, write_page
-from experiments.pages.wording import Estimate, estimate
+from experiments.pages.wording import SHORT, Estimate, estimate, unit_of
 from experiments.run_files.directory import METRICS, SUMMARY
 from experiments.run_files.listing import SORT, WHERE, as_lists
 from experiments.run_files.reader import without
@@ -46,7 +47,7 @@ from server.files import write_output
 MOST_LINES = len(COLOURS)
 EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
 KEEP = "compression.keep_probability"
-# What accuracy is drawn against: (words, key of the summary, the settings that it follows from: the first of these in which
+# What scores are drawn against: (words, key of the summary, the settings that it follows from: the first of these in which
 # the groups differ). Groups that differ in anything else are other lines.
 MEASURES = (
     ("epsilon spent", "epsilon", (EITHER, ("population.epochs",))),
@@ -65,10 +66,10 @@ WIDTHS = {"run": 12, "other settings": 24}  # least widths of columns of words, 
 class CompareSettings:
     directory: str | tuple[str, ...] = setting(REQUIRED, "folders: every run below them is compared")
     where: tuple[str, ...] = setting((), WHERE)
-    sort: str = setting("accuracy", SORT)
+    sort: str | None = setting(None, f"{SORT}; null: the score of the task, such as accuracy")
     target_accuracy: float | None = setting(
         None,
-        "what the bytes to reach it are counted for, in (0, 1); null: the largest multiple of 5 % "
+        "what the bytes to reach it are counted for, in (0, 1), of regression an r2; null: the largest multiple of 5 % "
         "that every group reaches",
     )
     plots: str | None = setting(None, PLOTS)
@@ -104,7 +105,7 @@ def _print(compared: Comparison, files: Sequence[Path]) -> None:
     columns = {
         name: {"min_width": WIDTHS.get(name, 11), "overflow": "fold"}
         if place not in table.numbers
-        else {**output.NUMBER, "overflow": "fold", "no_wrap": name == "accuracy"}
+        else {**output.NUMBER, "overflow": "fold", "no_wrap": name in HEADLINES}
         for place, name in enumerate(table.header)
     }
     output.console().print(in_common(compared), markup=False)
@@ -116,7 +117,7 @@ def _print(compared: Comparison, files: Sequence[Path]) -> None:
 def comparison_page(compared: Comparison) -> Page:
     groups = compared.groups
     words = (
-        "Values sent: by each client of a cohort in a round, without the envelope. Bytes to an accuracy: of all clients, until "
+        "Values sent: by each client of a cohort in a round, without the envelope. Bytes to a score: of all clients, until "
         "a scored round first reached it; a dash where not every run did."
     )
     varied, own = groups[0].settings, own_columns(groups)
@@ -132,15 +133,18 @@ def comparison_page(compared: Comparison) -> Page:
                 notes(compared),
                 results_table(compared, with_links=True),
             ),
-            *measured_sections(groups),
-            by_round_section(groups),
+            *(
+                section
+                for name in compared.headlines
+                for section in (*measured_sections(groups, name), by_round_section(groups, name))
+            ),
         ],
         tuple(warnings(groups)),
     )
 
 
-def measured_sections(groups: Sequence[Group]) -> Iterator[Section]:
-    """Yield accuracy against epsilon, bytes and keep probability, each where the groups differ in it."""
+def measured_sections(groups: Sequence[Group], score: str) -> Iterator[Section]:
+    """Yield a score against epsilon, bytes and keep probability, each where the groups differ in it."""
     for words, name, causes in MEASURES:
         means = [(group, estimate([run.summary.get(name) for run in group.runs])) for group in groups]
         points = [(group, mean.mean) for group, mean in means if mean and mean.mean > 0]
@@ -151,57 +155,60 @@ def measured_sections(groups: Sequence[Group]) -> Iterator[Section]:
         caused = next((keys for keys in causes if any(key in groups[0].settings for key in keys)), ())
         members: dict[str, list[tuple[Group, float]]] = defaultdict(list)
         for group, x in points:
-            if group.row["accuracy"] is not None:
+            if group.row[score] is not None:
                 members[title_of(group, without(group.settings, caused))].append((group, x))
         lines = {
             # a line of one group is the group's, by the name that it has in every plot
             title if len(alike) > 1 else title_of(alike[0][0]): {
-                x: Estimate(group.row["accuracy"], group.row["accuracy_standard_error"]) for group, x in alike
+                x: Estimate(group.row[score], group.row[f"{score}_standard_error"]) for group, x in alike
             }
             for title, alike in members.items()
         }
-        yield _accuracy_section(
+        yield _score_section(
+            score,
             f"against {words}",
             lines,
-            f"{len(points)} of {len(groups)} groups have a value. From {SUMMARY}: accuracy, {name}.",
+            f"{len(points)} of {len(groups)} groups have a value. From {SUMMARY}: {score}, {name}.",
             x_label=words,
             log=max(values) >= 3 * min(values),
             bytes_on="x" if "bytes" in name else "",
         )
 
 
-def by_round_section(groups: Sequence[Group]) -> Section:
-    """Return accuracy by round, in the rounds at which all runs of a group were scored."""
+def by_round_section(groups: Sequence[Group], score: str) -> Section:
+    """Return a score by round, in the rounds at which all runs of a group were scored."""
     lines: dict[str, Mapping[float, Estimate]] = {}
     for group in groups:
-        columns = [dict(zip(*run.column("accuracy"), strict=True)) for run in group.runs]
+        columns = [dict(zip(*run.column(score), strict=True)) for run in group.runs]
         means = {place: estimate([column.get(place) for column in columns]) for place in columns[0]}
         lines[title_of(group)] = {place: mean for place, mean in means.items() if mean}
-    return _accuracy_section("by round", lines, f"From {METRICS}: accuracy.")
+    return _score_section(score, "by round", lines, f"From {METRICS}: {score}.")
 
 
-def _accuracy_section(
-    against: str, lines: Mapping[str, Mapping[float, Estimate]], end: str, **options: Any
+def _score_section(
+    score: str, against: str, lines: Mapping[str, Mapping[float, Estimate]], end: str, **options: Any
 ) -> Section:
-    """Return accuracy by round or against something, a line of points for each name, of many lines the best."""
-    title = f"Accuracy {against}"
+    """Return a score by round or against something, a line of points for each name, of many lines the best."""
+    name, scale = SHORT[score], 100 if unit_of(score) == "%" else 1
+    title = f"{name[0].upper()}{name[1:]} {against}"
     series = [
         Series(
             name,
             sorted(points),
-            [100 * points[x].mean for x in sorted(points)],
-            [100 * (points[x].error or 0.0) for x in sorted(points)],
+            [scale * points[x].mean for x in sorted(points)],
+            [scale * (points[x].error or 0.0) for x in sorted(points)],
         )
         for name, points in lines.items()
         if points
     ]
     if not series:
-        return Section(title, [f"No {METRICS} contains a round with a value of accuracy."])
+        return Section(title, [f"No {METRICS} contains a round with a value of {score}."])
     best = sorted(series, key=lambda line: -max(line.y))[:MOST_LINES]
     drawn = [line for line in series if line in best]
     shown = "" if drawn == series else f"{len(drawn)} of {len(series)} lines, those that get highest. "
     caption = f"{title}, mean and standard error over seeds. {shown}{end}"
-    plot = LinePlot(title.lower().replace(" ", "_"), caption, drawn, "test accuracy (%)", **options)
+    axis = f"test {name}{' (%)' if scale == 100 else ''}"
+    plot = LinePlot(f"{score} {against}".replace(" ", "_"), caption, drawn, axis, **options)
     return Section(title, plot=plot)
 
 

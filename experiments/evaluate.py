@@ -34,7 +34,7 @@ class EvaluateSettings:
     batch_size: int = setting(256, "examples that are scored at once", at_least=1)
     metrics: tuple[str, ...] | None = setting(
         None,
-        "metrics besides accuracy and loss, such as [f1,MODULE:FUNCTION]; null: those that the run recorded",
+        "metrics besides loss and accuracy (of regression r2, of multilabel label_accuracy), such as [f1,MODULE:FUNCTION]; null: those that the run recorded",
         METRICS,
     )
     trust_code: bool = setting(
@@ -63,7 +63,7 @@ def evaluate(settings: EvaluateSettings) -> None:
 
 
 def scores(settings: EvaluateSettings) -> dict[str, Any]:
-    """Return the scores of the model in `settings.directory`, and what they were measured on. The loss is in nats.
+    """Return the scores of the model in `settings.directory`, and what they were measured on. Cross-entropies are in nats.
 
     Raises `SettingError` before anything is imported for code that only the directory names, without `trust_code`.
     """
@@ -73,7 +73,7 @@ def scores(settings: EvaluateSettings) -> dict[str, Any]:
         further_metrics(own.get("metrics")).values() if settings.metrics is None else settings.metrics
     )
     check_metrics(entries)
-    loss = own.get("client", {}).get("loss", "cross_entropy")
+    loss = own.get("client", {}).get("loss")
     chosen = {group: with_given(own[group], getattr(settings, group)) for group in ("dataset", "model")}
     if not settings.trust_code:
         refuse_code(
@@ -88,10 +88,10 @@ def scores(settings: EvaluateSettings) -> dict[str, Any]:
     result = score(
         model,
         dataset.test,
-        loss=find_loss(str(loss)),
+        loss=find_loss(loss and str(loss), dataset.task),
         uncounted=dataset.uncounted,
         batch_size=settings.batch_size,
-        metrics=find_metrics(entries, classes=dataset.classes),
+        metrics=find_metrics(entries, classes=dataset.classes, task=dataset.task),
     )
     check_scored(result, "this model")
     if own.get("run", {}).get("reproducible") or own.get("privacy", {}).get("noise_multiplier") == 0:
@@ -99,9 +99,7 @@ def scores(settings: EvaluateSettings) -> dict[str, Any]:
             f"{directory} is a run that is NOT private: without noise, or with reproducible secrets."
         )
     return {
-        "accuracy": result.accuracy,
-        "loss": result.loss,
-        **result.metrics,
+        **result.values,
         "targets": result.counted,
         "examples": len(dataset.test),
         "dataset": dataset.name,

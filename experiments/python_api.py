@@ -19,14 +19,13 @@ from typing import Any, TypeVar
 from torch import nn
 
 from client.imports import lending, need
-from client.metrics import ALWAYS
 from experiments.cli.result import rows, statement_lines
 from experiments.evaluate import EvaluateSettings, scores
 from experiments.export import ExportSettings, written
 from experiments.pages.comparison import read_comparison
 from experiments.pages.figures import LinePlot
 from experiments.pages.run_page import by_round_section
-from experiments.pages.wording import text_of
+from experiments.pages.wording import SHORT, text_of
 from experiments.plan import asked, planned
 from experiments.run_files.listing import find
 from experiments.run_files.model_files import load_model, recorded_seed
@@ -65,8 +64,11 @@ class Result:
 
     def __repr__(self) -> str:
         """Return what matters in one line."""
-        accuracy = text_of("accuracy", self.run.summary.get("accuracy"))
-        return f"<Result {self.directory.name}{self._how_it_stopped}: accuracy {accuracy}. {statement_lines(self.run)[0]}>"
+        name = self.run.headline
+        score = f"{SHORT[name]} {text_of(name, self.run.summary.get(name))}"
+        return (
+            f"<Result {self.directory.name}{self._how_it_stopped}: {score}. {statement_lines(self.run)[0]}>"
+        )
 
     def _repr_html_(self) -> str:
         said = statement_lines(self.run)  # whose last line names the page, which a run has at its end
@@ -84,18 +86,24 @@ class Result:
 
     @property
     def accuracy(self) -> float:
-        """Accuracy of the last model on the test set, in [0, 1]."""
+        """Accuracy of the last model on the test set, in [0, 1]. Raises `SettingError` where the task has none."""
+        if self.run.headline != "accuracy":
+            raise SettingError(f"this run has no accuracy; it is judged by scores[{self.run.headline!r}].")
         return self.run.score("accuracy")
 
     @property
     def loss(self) -> float:
-        """Loss of the last model on the test set, in nats."""
+        """Loss of the last model on the test set; cross-entropies are in nats."""
         return self.run.score("loss")
 
     @property
     def scores(self) -> dict[str, float]:
-        """Every metric of the last model on the test set by name, accuracy and loss first; nan where one is not defined."""
-        return {name: self.run.score(name) for name in (*ALWAYS, *self.run.further_metrics)}
+        """Every metric of the last model on the test set by name, nan where one is not defined.
+
+        The first is what the run is judged by (accuracy, r2 of regression, label_accuracy of multilabel), the second the loss.
+        """
+        names = (self.run.headline, "loss", *self.run.further_metrics)
+        return {name: self.run.score(name) for name in names}
 
     @property
     def learning(self) -> str:
@@ -140,9 +148,12 @@ class Result:
         """Return the metrics as a table of pandas, one row for each released round."""
         return _frame(self.metrics)
 
-    def plot(self, metric: str = "accuracy") -> LinePlot:
-        """Return the plot of a metric, or of "epsilon", by round on the run's page; its `figure()` is one of matplotlib."""
-        section = by_round_section(self.run, metric)
+    def plot(self, metric: str | None = None) -> LinePlot:
+        """Return the plot of a metric, or of "epsilon", by round on the run's page; its `figure()` is one of matplotlib.
+
+        None: of what the run is judged by.
+        """
+        section = by_round_section(self.run, metric or self.run.headline)
         if section.plot is None:
             raise SettingError(" ".join(section.paragraphs))
         return section.plot

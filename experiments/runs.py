@@ -1,12 +1,13 @@
 """List the runs below folders: `python -m experiments.runs [FOLDER ...] where="model=cnn,epsilon<4" sort=accuracy`.
 
-Of each run its name, when it began, data, model, epsilon, accuracy and state: finished, running, or interrupted at a
-round; then accuracy and epsilon are those of its last rounds. Without a folder those below runs/.
+Of each run its name, when it began, data, model, epsilon, accuracy (r2 of regression, label_accuracy of multilabel) and
+state: finished, running, or interrupted at a round; then accuracy and epsilon are those of its last rounds. Without a folder those below runs/.
 """
 
 import sys
 from dataclasses import dataclass
 
+from client.metrics import HEADLINES
 from experiments.cli import command, output
 from experiments.pages.wording import text_of
 from experiments.run_files.listing import COLUMNS, SORT, WHERE, as_lists, find, in_order
@@ -24,8 +25,11 @@ class RunsSettings:
 
 def runs(settings: RunsSettings) -> None:
     rows = in_order(find(settings.directory, settings.where).values(), settings.sort)
-    document = [{key: row[key] for key in COLUMNS} for row in rows]
-    columns = {key: output.NUMBER if key in ("epsilon", "accuracy") else {} for key in COLUMNS}
+    shown = [name for name in HEADLINES if any(row.get(name) is not None for row in rows)] or HEADLINES[:1]
+    # In the place of accuracy the scores of the tasks that there are.
+    keys = [name for key in COLUMNS for name in (shown if key == HEADLINES[0] else [key])]
+    document = [{key: row.get(key) for key in keys} for row in rows]
+    columns = {key: output.NUMBER if key in ("epsilon", *HEADLINES) else {} for key in keys}
     cells = [[text_of(key, value) for key, value in row.items()] for row in document]
     output.show(settings.output, document, lambda: output.print_table("Runs", columns, cells))
 

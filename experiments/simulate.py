@@ -47,7 +47,7 @@ def job(settings: "Settings", directory: Path, name: str = "") -> float | None:
     run = read_run(directory)
     chosen = settings.run.optimized_metric
     if name and settings.output != "json":
-        metric = chosen or "accuracy"
+        metric = chosen or run.headline
         mark = ", NOT learnt" if run.summary.get("learnt") is False else ""
         print(f"{name}: {metric} {text_of(metric, run.summary.get(metric))}{mark}", flush=True)
     elif is_new or settings.output == "json":

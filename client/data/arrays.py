@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from client.data.clients import stored_examples
-from client.data.dataset import Dataset, Public
-from client.data.own import Owned, OwnSettings, count_classes, owned
+from client.data.dataset import CLASSIFICATION, Dataset, Public, as_targets
+from client.data.own import Owned, OwnSettings, count_classes, owned, task_of
 from client.data.reading import reading
 from fedmf.errors import DataError
 
 REQUIRED = ("x", "y", "user")
 KINDS = {
     "x": ("f", "uint8 (0 to 255) or floats"),
-    "y": ("iu", "integer labels from 0"),
+    "y": ("iufb", "integer labels from 0, or numbers"),
     "user": ("iuUS", "integers or strings"),
     "split": ("iufb", "0 (train) or 1 (test)"),
 }
@@ -30,10 +30,10 @@ _IDX = re.compile(r"(train|t10k|test)-(images|labels)[-.]idx\d-ubyte(\.gz)?$")
 
 
 def load_arrays(name: str, path: Path, settings: OwnSettings, public: Public | None) -> Dataset:
-    """Return the classification data set `name` stored at `path`.
+    """Return the data set `name` stored at `path`.
 
-    The file holds x [N, ...] (uint8, divided by the public constant 255, or floats taken as they are), y [N]
-    (integer labels from 0), user [N] (integers or strings) and optionally split [N] (0 train, 1 test; users
+    The file holds x [N, ...] (uint8, divided by the public constant 255, or floats taken as they are), y ([N] integer
+    labels from 0, [N] or [N, k] amounts, or [N, k] of 0 and 1), user [N] (integers or strings) and optionally split [N] (0 train, 1 test; users
     may overlap or not). Without `split` a fifth of each user's examples, chosen by a public seed, is the test
     set. A folder of .npy files of the same names is memory-mapped; one of idx files has no users. The number of classes is
     public: where no setting has it the test labels, which are treated as public, say how many there are. With `public` only
@@ -54,22 +54,47 @@ def _by_user(
     settings: OwnSettings,
     public: Public | None = None,
 ) -> Dataset:
-    y = arrays["y"]
-    owners = arrays["user"] if settings.has_users else np.zeros(len(y), int)
+    owners = arrays["user"] if settings.has_users else np.zeros(len(arrays["y"]), int)
     names, users = np.unique(owners, return_inverse=True)
     said = arrays["split"] == 1 if "split" in arrays else None
     rows = owned(path, users, names.tolist(), said, "split = {}", public, settings)
-    shown = np.unique(y[rows.test]).tolist()
-    known = public.classes if public else count_classes(f"A test example in {path}", shown, settings.classes)
-    return rows.dataset(name, arrays["x"], y, known)
+    y, known, task = read_targets(arrays["y"], arrays["y"][rows.test], path, settings, public)
+    return rows.dataset(name, arrays["x"], y, known, task=task)
+
+
+def read_targets(
+    y: np.ndarray, shown: np.ndarray, path: Path, settings: OwnSettings, public: Public | None = None
+) -> tuple[np.ndarray, int, str]:
+    """Return (targets as their task has them, how many classes or numbers of a target, the task) of the array `y` at `path`.
+
+    `shown` are those of the test set, which is public. Raises `DataError` for what is no target of the task.
+    """
+    task = public.task if public else settings.task or task_of(shown, f"y in {path}")
+    if task != CLASSIFICATION:
+        settings.refuse(f"the task is {task}", "classes")
+        y = as_targets(y.astype(float)).reshape(len(y), -1)
+        return y, y.shape[1], task
+    if y.ndim > 1 or y.dtype.kind not in "iu":
+        raise DataError(
+            f"y in {path} is {y.dtype} {list(y.shape)}; of classification it must be one integer label from 0 for each x."
+        )
+    labels = np.unique(shown).tolist()
+    known = public.classes if public else count_classes(f"A test example in {path}", labels, settings.classes)
+    return y, known, task
 
 
 def from_arrays(
-    x: Any, y: Any, user: Any, *, test: tuple[Any, Any] | None = None, classes: int | None = None
+    x: Any,
+    y: Any,
+    user: Any,
+    *,
+    test: tuple[Any, Any] | None = None,
+    classes: int | None = None,
+    task: str | None = None,
 ) -> Dataset:
-    """Return the classification data set of arrays in memory, which may be tensors or columns of a table.
+    """Return the data set of arrays in memory, which may be tensors or columns of a table.
 
-    `x` [N, ...], `y` [N] and `user` [N] are those of `load_arrays`. `test` is (x, y) of the test set, which is public; without it a
+    `x` [N, ...], `y` [N] or [N, k] and `user` [N] are those of `load_arrays`, `task` is that of `OwnSettings`. `test` is (x, y) of the test set, which is public; without it a
     fifth of each user's examples is. Nothing is copied: the arrays must stay as they are. Raises `DataError` as `load_arrays`.
 
     >>> rng = np.random.default_rng(0)
@@ -77,13 +102,13 @@ def from_arrays(
     >>> len(data.clients), len(data.test), data.classes
     (10, 10, 3)
     """
-    place = Path("from_arrays")
+    place, settings = Path("from_arrays"), OwnSettings(classes=classes, task=task)
     owners = np.asarray(user)
     if owners.ndim and owners.dtype.hasobject:  # texts of a column of a table
         owners = np.array([*owners])
     arrays = checked({"x": np.asarray(x), "y": np.asarray(y), "user": owners}, place, REQUIRED)
     if test is None:
-        return _by_user("arrays", place, arrays, OwnSettings(classes=classes))
+        return _by_user("arrays", place, arrays, settings)
     shown = checked(dict(zip(REQUIRED, map(np.asarray, test), strict=False)), Path("test"), REQUIRED[:2])
     kinds = [(held["x"].dtype == np.uint8, held["x"].shape[1:]) for held in (arrays, shown)]
     if kinds[0] != kinds[1]:
@@ -92,10 +117,13 @@ def from_arrays(
             "be of one shape, and both bytes (0 to 255) or both floats."
         )
     users = np.unique(arrays["user"], return_inverse=True)[1]
-    known = count_classes("A test example", np.unique(shown["y"]).tolist(), classes)
+    (targets, known, task), (shown_targets, _, _) = (
+        read_targets(held["y"], shown["y"], where, settings)
+        for held, where in ((arrays, place), (shown, Path("test")))
+    )
     rows = Owned(place, users, np.zeros(len(users), bool), None)
-    dataset = rows.dataset("arrays", arrays["x"], arrays["y"], known)
-    return replace(dataset, test=stored_examples(shown["x"], shown["y"], np.arange(len(shown["y"]))))
+    dataset = rows.dataset("arrays", arrays["x"], targets, known, task=task)
+    return replace(dataset, test=stored_examples(shown["x"], shown_targets, np.arange(len(shown_targets))))
 
 
 def read_arrays(path: Path, required: Sequence[str]) -> Mapping[str, np.ndarray]:
@@ -136,7 +164,8 @@ def checked(
         if name not in arrays:
             continue
         array = arrays[name]
-        if name != "x" and array.shape != (count,):
+        is_right = array.shape == (count,) or (name == "y" and array.ndim == 2 and len(array) == count)
+        if name != "x" and not (is_right and array.size):
             raise DataError(
                 f"{name} in {path} has the shape {array.shape}; it must be ({count},), one for each x."
             )

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from client.data.dataset import Examples, as_float32, as_tokens, converted
+from client.data.dataset import Examples, as_float32, as_targets, converted
 from fedmf.errors import DataError
 from fedmf.randomness import SecretKey
 
@@ -164,7 +164,7 @@ class ArrayClients(LazyClients):
         start = int(self.bounds[i])
         stop = int(self.bounds[i + 1]) if self.sizes is None else start + int(self.sizes[i])
         rows = self.order[start:stop]
-        return Examples(self.convert(self.x[rows]), self.y[rows].astype(np.int64))
+        return Examples(self.convert(self.x[rows]), as_targets(self.y[rows]))
 
     def first(self, count: int) -> "ArrayClients":
         """Return the clients with at most the first `count` rows of each."""
@@ -222,4 +222,4 @@ def stored_examples(
     convert: Callable[[np.ndarray], np.ndarray] = as_float32,
 ) -> Examples:
     """Return the examples `rows` of two big arrays, converted now where they are few and batch by batch where not."""
-    return Examples(converted(x, rows, convert), converted(y, rows, as_tokens))
+    return Examples(converted(x, rows, convert), converted(y, rows, as_targets))

@@ -21,7 +21,11 @@ from fedmf.errors import DataError, FedmfError, SettingError
 
 CLASSIFICATION = "classification"
 NEXT_TOKEN = "next_token"
-TASKS = (CLASSIFICATION, NEXT_TOKEN)
+REGRESSION = "regression"
+MULTILABEL = "multilabel"
+TASKS = (CLASSIFICATION, NEXT_TOKEN, REGRESSION, MULTILABEL)
+OF_NUMBERS = (REGRESSION, MULTILABEL)
+"""Tasks whose targets are a row of numbers for each example, and a model's outputs another: amounts, or 0 and 1 for each label."""
 
 IGNORED_TARGET = -100
 """A target that neither the loss nor the accuracy counts (padding); torch's own default `ignore_index`."""
@@ -93,9 +97,9 @@ def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
 class Examples:
     """The examples of one client, or of the test set.
 
-    `x` is float32 [n, *input_shape] and `y` int64 [n] for classification; both are int64 [n, length] for
-    text, where `y` is `x` moved on by one token and `IGNORED_TARGET` where `x` is padding. Of a big test set they
-    may be `Converted`, whose slices and rows are arrays made when they are asked for.
+    `x` is float32 [n, *input_shape] and `y` int64 [n] for classification, float32 [n, k] for regression and multilabel; both
+    are int64 [n, length] for text, where `y` is `x` moved on by one token and `IGNORED_TARGET` where `x` is padding. Of a big
+    test set they may be `Converted`, whose slices and rows are arrays made when they are asked for.
     """
 
     x: np.ndarray
@@ -117,8 +121,8 @@ class Public:
     """What is public of every example: shapes, types, and the numbers that a target or token may be.
 
     The process that has the public test set infers it once (`Dataset.public`); a process that only runs clients, a worker
-    or a node, is given it, and a row that does not fit is its user's mistake. `classes` is the number of labels, or the size
-    of the vocabulary; `labels` are their names where the data name them, class 0 first. `dtype` and `target_dtype` are
+    or a node, is given it, and a row that does not fit is its user's mistake. `classes` is the number of classes, the size
+    of the vocabulary, or k, the numbers of a target of regression and multilabel; `labels` are their names where the data name them, class 0 first. `dtype` and `target_dtype` are
     numpy's names of the types of inputs and targets.
     """
 
@@ -143,6 +147,11 @@ class Public:
                 f"The task is {NEXT_TOKEN}, but inputs are {self.dtype} {list(self.shape)} and targets "
                 f"{list(self.target_shape)}; tokens are integers, each with a target."
             )
+        if self.task in OF_NUMBERS and (self.target_dtype, *self.target_shape) != ("float32", self.classes):
+            raise DataError(
+                f"The task is {self.task}, but targets are {self.target_dtype} {list(self.target_shape)}; they must be "
+                f"float32 [{self.classes}], as many numbers as classes says."
+            )
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Public":
@@ -156,6 +165,8 @@ class Public:
         }
         if values.get("task") == NEXT_TOKEN:
             values = {"dtype": "int64", "target_shape": values.get("shape"), **values}
+        if values.get("task") in OF_NUMBERS:
+            values = {"target_dtype": "float32", "target_shape": (values.get("classes"),), **values}
         try:
             return cls(**values)
         except (FedmfError, TypeError) as error:
@@ -203,6 +214,8 @@ class Public:
             for part in pieces(array):
                 if part.dtype.kind == "f" and not np.isfinite(part).all():
                     raise DataError(f"{who} holds {name}s that are not finite; all must be finite numbers.")
+                if name == "target" and self.task == MULTILABEL and not np.isin(part, (0, 1)).all():
+                    raise DataError(f"{who} holds labels other than 0 and 1; each must be one of them.")
                 if part.dtype.kind != "f" and is_number:
                     may_be_ignored = name == "target" and (self.task == NEXT_TOKEN or part.ndim > 1)
                     values = part[part != IGNORED_TARGET] if may_be_ignored else part
@@ -240,7 +253,7 @@ class Dataset:
     """A federated data set. Everything but `clients` is public.
 
     `clients` has one entry per unit of privacy, each with at least one training example. `test` has no example in a process
-    that only runs clients. `classes` is the number of labels, or the size of the vocabulary. `unit` describes one client;
+    that only runs clients. `classes` is that of `Public`. `unit` describes one client;
     `uncovered` has a sentence for everything that the loader learnt from the training users outside the private
     mechanism. `uncounted` are targets left out of the accuracy though the loss counts them (out-of-vocabulary
     and end of sentence, as in the literature). `person` is whose examples one client has ("writer"), None where
@@ -297,6 +310,12 @@ def as_float32(x: np.ndarray) -> np.ndarray:
         return x.astype(np.float32) / np.float32(255)
     with np.errstate(over="ignore"):  # infinity, which the check of the examples refuses
         return x.astype(np.float32)
+
+
+def as_targets(y: np.ndarray) -> np.ndarray:
+    """Return targets as float32 where they are amounts, and numbers of classes or tokens as int64."""
+    with np.errstate(over="ignore"):  # as above
+        return y.astype(np.float32 if y.dtype.kind == "f" else np.int64)
 
 
 def as_tokens(x: np.ndarray) -> np.ndarray:

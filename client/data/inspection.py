@@ -12,8 +12,9 @@ import numpy as np
 
 from client.data.clients import ArrayClients
 from client.data.conversion import as_bytes
-from client.data.dataset import CLASSIFICATION, MOST_CLASSES, Dataset, pieces
+from client.data.dataset import CLASSIFICATION, MOST_CLASSES, OF_NUMBERS, Dataset, pieces
 from client.data.limits import CheckedClients
+from fedmf.checks import counted
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +28,12 @@ _NAMED = 8  # of columns or classes in a sentence
 
 
 def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
-    """Return a data set with notes and warnings about its test examples; others than those of a classification as they are.
+    """Return a data set with notes and warnings about its test examples; those of texts as they are.
 
     `is_whole`: none of the test examples was left out, so that a class without one is worth a warning.
     """
     x, y = dataset.test.x, dataset.test.y
-    if x.dtype.kind != "f" or not _are_classes(dataset, y):
+    if x.dtype.kind != "f" or not (_are_classes(dataset, y) or dataset.task in OF_NUMBERS):
         return dataset
     # In one pass: each may decode all pictures of a big test set.
     ranges = [(part.min(axis=0), part.max(axis=0)) for part in pieces(x)]
@@ -42,7 +43,7 @@ def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
     )
     low, high, columns = float(lowest.min()), float(highest.max()), dataset.columns
     named = f"{len(columns)} columns: {some(columns)}" if columns else f"of shape {list(dataset.input_shape)}"
-    note = f"inputs are {named}; from {low:.4g} to {high:.4g} in {len(y):,} test examples"
+    notes = [f"inputs are {named}; from {low:.4g} to {high:.4g} in {len(y):,} test examples"]
     warnings = []
     if max(-low, high) > LARGE:
         largest = np.maximum(-lowest, highest)
@@ -59,16 +60,27 @@ def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
             f"Inputs are uint8, which are divided by 255, but the largest test input is {top} of 255. Store them as floats, "
             f"divided by {top}."
         )
+    if dataset.task in OF_NUMBERS:
+        least, most = float(np.min(y)), float(np.max(y))
+        each = f"{counted(dataset.classes, 'number')} a target, from {least:.4g} to {most:.4g}"
+        notes.append(f"the task is {dataset.task}: {each}")
+        if max(-least, most) > LARGE:
+            warnings.append(
+                f"Targets are as large as {max(-least, most):.4g}, and learning rates fit targets of about 1. Divide them by a public "
+                "constant."
+            )
+        return replace(dataset, notes=(*notes, *dataset.notes), warnings=(*dataset.warnings, *warnings))
     counts = np.bincount(np.asarray(y), minlength=dataset.classes)
     empty = np.flatnonzero(counts == 0).tolist()
     if empty and is_whole:
         begin = " Labels count from 0: subtract 1 where they begin at 1." * (
             empty[0] == 0 and not dataset.labels
         )
+        begin += " Set dataset.task=regression if they are amounts." * (2 * len(empty) > dataset.classes > 2)
         warnings.append(
             f"{len(empty)} of {dataset.classes} classes have no test example: {some([*map(str, empty)])}.{begin}"
         )
-    return replace(dataset, notes=(note, *dataset.notes), warnings=(*dataset.warnings, *warnings))
+    return replace(dataset, notes=(*notes, *dataset.notes), warnings=(*dataset.warnings, *warnings))
 
 
 def some(names: Sequence[str]) -> str:

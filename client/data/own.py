@@ -12,6 +12,8 @@ from client.data.clients import by_user, stored_examples
 from client.data.dataset import (
     CLASSIFICATION,
     MOST_CLASSES,
+    MULTILABEL,
+    REGRESSION,
     Dataset,
     Public,
     Rows,
@@ -24,6 +26,8 @@ from fedmf.checks import check_at_least, check_choice, check_open_unit
 from fedmf.errors import DataError, SettingError
 
 LICENCE = "the file's own"
+OWN_TASKS = (CLASSIFICATION, REGRESSION, MULTILABEL)
+"""Tasks of data with labels; texts without are for next-token prediction."""
 SPLIT_SEED = 0
 """Public and fixed: it chooses the test examples of files without a split, whatever a run's seed is."""
 SHARE = 0.2
@@ -211,7 +215,8 @@ def owned(
 class OwnSettings:
     """The settings of texts and tables of your own: the one place that has their names, types and defaults.
 
-    `user`, `label` and `split` name columns (None: user, label, and split if there is one). The input is one of
+    `user`, `label` and `split` name columns (None: user, label, and split if there is one), `label` also several. `task` is
+    one of `OWN_TASKS` (None: see `task_of`). The input is one of
     `features`, columns of numbers (None: all other columns) or one of lists of numbers, `text`, a column of texts that is
     the target too, and `image`, a column of pictures. `labels` are the names of the classes, class 0 first. `file` is the
     column of a `table` of pictures that names files (None: file_name). `vocabulary`, `vocabulary_size`, `level` and
@@ -221,7 +226,7 @@ class OwnSettings:
     """
 
     user: str | None = None
-    label: str | None = None
+    label: str | Sequence[str] | None = None
     features: Sequence[str] | None = None
     text: str | None = None
     image: str | None = None
@@ -239,6 +244,7 @@ class OwnSettings:
     comment: str | None = None
     test: str | None = None
     test_share: float | None = None
+    task: str | None = None
     has_users: bool = True
 
     def __post_init__(self) -> None:
@@ -256,11 +262,19 @@ class OwnSettings:
         inputs = [name for name in ("features", "text", "image") if getattr(self, name) is not None]
         if len(inputs) > 1:
             raise SettingError(f"{' and '.join(inputs)} are given; an input is one of them.")
-        for role in ("user", "label", "split"):
-            if (name := getattr(self, role) or role) in (self.features or ()):
+        check_choice("task", self.task or CLASSIFICATION, OWN_TASKS)
+        parts = [("user", self.user or "user"), ("split", self.split or "split")]
+        for role, name in [*parts, *(("label", name) for name in self.label_columns)]:
+            if name in (self.features or ()):
                 raise SettingError(
                     f"features holds {name!r}, which is the column of {role}; a column is either an input or that."
                 )
+
+    @property
+    def label_columns(self) -> list[str]:
+        """The names of the columns of labels, one or several."""
+        label = self.label or "label"
+        return [label] if isinstance(label, str) else [*label]
 
     @property
     def text_level(self) -> str:
@@ -277,6 +291,25 @@ class OwnSettings:
 
 
 TEXT_SETTINGS = ("vocabulary", "vocabulary_size", "level", "length")
+
+
+def task_of(shown: np.ndarray, who: str) -> str:
+    """Return the task of targets, as those of the test set, `shown` [m] or [m, k], make it plain. `who` has them.
+
+    Integers [m] are classes, rows of 0 and 1 are labels, and numbers that are not whole are amounts. Raises `DataError` for any
+    other: whole numbers in a type of floats may be either, and rows with one 1 each are probably classes.
+    """
+    if shown.ndim == 1 and shown.dtype.kind in "iu":
+        return CLASSIFICATION
+    if (np.isfinite(shown) & (np.rint(shown) != shown)).any():
+        return REGRESSION
+    if shown.ndim > 1 and np.isin(shown, (0, 1)).all() and (shown.sum(axis=1) != 1).any():
+        return MULTILABEL
+    what = "rows of whole numbers" if shown.ndim > 1 else "whole numbers as floats"
+    raise DataError(
+        f"{who} holds {what} in the test rows, which may mean classes: store one integer an example for classes, or set task to "
+        f"{f'{MULTILABEL} or ' if shown.ndim > 1 else ''}{REGRESSION}."
+    )
 
 
 def count_classes(who: str, shown: Sequence[int], classes: int | None) -> int:

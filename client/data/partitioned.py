@@ -78,7 +78,7 @@ def load_partitioned(
     elif "partition_by" in _partitioner(partitioner)[1]:
         if labels.ndim > 1:
             raise SettingError(
-                f"partitioner={partitioner} deals by labels, which texts lack; choose iid, say."
+                f"partitioner={partitioner} deals by classes, which the task {whole.task} lacks; choose iid, say."
             )
         uncovered = (*uncovered, DEALT_BY_LABEL)
     if labels.ndim > 1:

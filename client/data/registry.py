@@ -82,7 +82,7 @@ LIMITS = ("max_examples_per_user", "examples_per_client", "max_test_examples")
 HELD_OUT = ("held_out", "held_out_use")
 """Which clients of every data set train: no loader's business."""
 _TEST = ("test", "test_share")
-_COLUMNS = ("user", "label", "split", "classes", "labels", *_TEST)
+_COLUMNS = ("user", "label", "split", "task", "classes", "labels", *_TEST)
 _CSV = ("delimiter", "header", "comment")
 _TYPED = (*_COLUMNS, "features", "text", "image", *TEXT_SETTINGS)
 _FILES = {".npz": "by_user_npz", ".parquet": "by_user_parquet", ".jsonl": "by_user_text"}
@@ -109,7 +109,7 @@ DATASETS: dict[str, Entry] = {
         test_users="no users: test points belong to no client",
     ),
     "by_user_npz": Entry(
-        _own_table("by_user_npz", "classes", *_TEST),
+        _own_table("by_user_npz", "task", "classes", *_TEST),
         "Your own arrays: x, y, user and optionally split, in one .npz file or a folder of .npy files.",
     ),
     "by_user_text": Entry(
@@ -203,10 +203,11 @@ def load(
     limits = {key: value for key, value in limits.items() if key not in taken}
     is_own = ":" in name
     if public is not None:
-        if not is_own and given.get("classes", public.classes) != public.classes:
-            raise SettingError(
-                f"classes is {given['classes']}, but public says {public.classes}; leave it out."
-            )
+        for key in () if is_own else ("classes", "task"):
+            if given.get(key, getattr(public, key)) != getattr(public, key):
+                raise SettingError(
+                    f"{key} is {given[key]}, but public says {getattr(public, key)}; leave it out."
+                )
         if "public" in taken:
             given["public"] = public
     for key in ("path", "vocabulary"):

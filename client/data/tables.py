@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from client.data.dataset import UNREADABLE, Dataset, Public, Rows
-from client.data.own import TEXT_SETTINGS, Owned, OwnSettings, count_classes, owned
+from client.data.dataset import CLASSIFICATION, UNREADABLE, Dataset, Public, Rows
+from client.data.own import TEXT_SETTINGS, Owned, OwnSettings, count_classes, owned, task_of
 from client.data.reading import pixels_of, reading
 from client.data.table_files import (
     BYTES,
+    FLOAT,
     LIST,
     NUMBERS,
     READERS,
@@ -54,9 +55,9 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
 
     With `public` only clients are made, whose labels are numbers or the names that `public` has.
     """
-    user, label, split = (getattr(settings, role) or role for role in ("user", "label", "split"))
+    user, split, labels = settings.user or "user", settings.split or "split", settings.label_columns
     one = settings.text or settings.image or (settings.file or "file_name") * (name == "by_user_images")
-    roles = [user, split, *([label] if settings.text is None else [])]
+    roles = [user, split, *(labels if settings.text is None else [])]
     inputs = [one] if one else settings.features
     table = READERS[name](path, None if inputs is None else [*roles, *inputs], settings)
     check_near(table, roles, inputs)
@@ -64,18 +65,28 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
     said = test_rows(table, settings.split)
     rows = owned(table.path, users, names, said, "{} in the split column", public, settings)
     if settings.text is not None:
-        settings.refuse("text is given", "classes", "labels")
+        settings.refuse("text is given", "task", "classes", "labels")
         return from_texts(name, rows, _tokens(table, settings.text, settings.text_level), settings)
     settings.refuse("text is not given", *TEXT_SETTINGS)
-    y, classes, labels, learnt = read_labels(table, label, rows, settings)
+    task = read_task(table, labels, rows, settings)
+    if task == CLASSIFICATION:
+        if len(labels) > 1:
+            raise SettingError(
+                f"label is {labels}, but of classification there is one column of labels; name it alone."
+            )
+        y, classes, named, learnt = read_labels(table, labels[0], rows, settings)
+    else:
+        settings.refuse(f"the task is {task}", "classes", "labels")
+        y, classes, named, learnt = read_numbers(table, labels, rows), len(labels), (), False
     x, columns = _inputs(table, roles, one, settings, rows)
     return rows.dataset(
         name,
         x,
         y,
         classes,
+        task=task,
         uncovered=(LEARNT_NAMES,) * learnt,
-        labels=tuple(labels),
+        labels=tuple(named),
         columns=tuple(columns),
     )
 
@@ -142,6 +153,45 @@ def ranked(column: Column, *, strip: bool = False) -> tuple[np.ndarray, list[Any
     of_code = np.array([*(place.get(value, -1) for value in held), -1], dtype=np.int64)  # the last: of a null
     codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in coded.chunks]
     return of_code[np.concatenate([np.empty(0, np.int64), *codes]).astype(np.int64)], values
+
+
+def read_task(table: Table, names: Sequence[str], rows: Owned, settings: OwnSettings) -> str:
+    """Return the task of the columns of labels: what the settings or `public` say, or what the test rows make plain.
+
+    One column of integers or names is of classes; in a table without types one of texts is of amounts where most test rows
+    hold numbers and most of them no whole ones. Raises `DataError` as `task_of`.
+    """
+    if task := rows.public.task if rows.public else settings.task:
+        return task
+    if len(names) == 1:
+        column = table.column(names[0], "label", (WHOLE, TEXT, FLOAT), "; it must hold numbers or names")
+        if kind_of(column.type) != FLOAT and (table.typed or settings.labels or settings.classes):
+            return CLASSIFICATION
+        if not table.typed:
+            cells = pc.utf8_trim(column.filter(pa.array(rows.test)), characters=" \t")
+            found = (
+                pc.sum(pc.match_substring_regex(cells, form)) for form in (_NUMBER, f"^{_WHOLE.pattern}$")
+            )
+            numbers, whole = (2 * (count.as_py() or 0) for count in found)
+            if numbers <= len(cells) or whole > len(cells):
+                return CLASSIFICATION
+    y = read_numbers(table, names, rows)[rows.test]
+    return task_of(y[:, 0] if len(names) == 1 else y, table.about(", ".join(names)))
+
+
+def read_numbers(
+    table: Table,
+    names: Sequence[str],
+    rows: Owned,
+    advice: str = "; it must hold numbers",
+    key: str = "label",
+) -> np.ndarray:
+    """Return columns of numbers, float32 [rows, names], each read as `_numbers` does."""
+    numbers = np.empty((len(rows.test), len(names)), dtype=np.float32)
+    with np.errstate(over="ignore"):  # infinity, which the check of the examples refuses
+        for place, name in enumerate(names):
+            numbers[:, place] = _numbers(table, name, rows, advice, key)
+    return numbers
 
 
 def read_labels(
@@ -231,10 +281,7 @@ def _inputs(
         names = [name for name in table.names if not (name in roles or name.startswith(_INDEX))]
         if not names:
             raise DataError(f"{table.path} has no column of numbers besides {', '.join(roles)}; {NAME_THEM}.")
-    x = np.empty((len(rows.test), len(names)), dtype=np.float32)
-    with np.errstate(over="ignore"):  # infinity, which the check of the examples refuses
-        for place, name in enumerate(names):
-            x[:, place] = _numbers(table, name, rows, advice)
+    x = read_numbers(table, names, rows, advice, "features")
     if settings.features is None:
         check_no_row_numbers(table, names, x, rows)
     return x, names
@@ -257,13 +304,13 @@ def check_no_row_numbers(table: Table, names: Sequence[str], x: np.ndarray, rows
         )
 
 
-def _numbers(table: Table, name: str, rows: Owned, advice: str) -> np.ndarray:
+def _numbers(table: Table, name: str, rows: Owned, advice: str, key: str) -> np.ndarray:
     """Return a column of numbers, float32 [rows]; an empty cell, and what is no number in a table of texts, is NaN.
 
     What a cell of a table without types means follows from the cell alone: 1 for true, 0 for false. One that is none of
     these is a `DataError` in a row that must be right.
     """
-    column = table.column(name, "features", NUMBERS if table.typed else (TEXT,), advice)
+    column = table.column(name, key, NUMBERS if table.typed else (TEXT,), advice)
     if table.typed:
         made: np.ndarray = column.cast("int8" if kind_of(column.type) == TRUTH else column.type).to_numpy()
         return made

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from client.metrics import ALWAYS
 from experiments.cli import output
 from experiments.pages.wording import bound, holds_for, text_of, words_of
 from experiments.run_files.directory import PRIVACY, REPORT
@@ -59,5 +58,5 @@ def _claim(privacy: dict[str, Any]) -> str:
 def rows(run: Run) -> list[tuple[str, str]]:
     """Return what a run came to, as names and values."""
     metrics = run.further_metrics
-    keys = (*ALWAYS, *metrics, *SHOWN)
+    keys = (run.headline, "loss", *metrics, *SHOWN)
     return [(words_of(key, metrics.get(key, "")), text_of(key, run.summary.get(key))) for key in keys]

@@ -55,7 +55,7 @@ class NodeSettings:
     )
     public: Mapping[str, object] | None = setting(
         None,
-        "shape, classes and, of texts, task of all examples, as the server logs them, such as {shape: [8, 8], classes: 10}; "
+        "shape, classes and, unless it is classification, task of all examples, as the server logs them, such as {shape: [8, 8], classes: 10}; "
         "null: for digits and synthetic only",
     )
     first: int = setting(

@@ -11,6 +11,7 @@ from typing import cast
 
 from flwr.serverapp import Grid
 
+from client.metrics import headline
 from experiments.run_files.directory import (
     CHECKPOINT,
     CONFIG,
@@ -82,8 +83,9 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
         tasks_per_message(experiment.plan),
     )
     log.info(
-        "done: accuracy %.4f, epsilon %s at delta %s (%s, %s adjacency); what it covers: %s; report: %s",
-        summary["accuracy"],
+        "done: %s %.4f, epsilon %s at delta %s (%s, %s adjacency); what it covers: %s; report: %s",
+        headline(summary),
+        summary[headline(summary)],
         summary["epsilon"],
         summary["delta"],
         summary["unit_of_privacy"],

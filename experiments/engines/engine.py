@@ -166,7 +166,12 @@ def examples_digest(clients: Sequence[Examples], key: SecretKey, numbers: Sequen
 def said_of(settings: Settings, held: Experiment | Clients, sample: Sample) -> Said:
     """Return what decides what a client computes: software, who the clients are, what they train and enforce, on what."""
     dataset, code = held.dataset, own_code()
-    own = (settings.dataset.name, settings.model.name, settings.client.loss, settings.client.trainer or "")
+    own = (
+        settings.dataset.name,
+        settings.model.name,
+        settings.client.loss or "",
+        settings.client.trainer or "",
+    )
     return {
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "fedmf": code["fedmf"],

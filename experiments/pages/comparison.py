@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from client.metrics import ALWAYS
 from experiments.pages.page import Table
 from experiments.pages.run_page import without_folders
 from experiments.pages.wording import Estimate, bound, estimate, holds_for, number, text_of, unit_of
@@ -47,8 +46,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The groups of the runs below folders, why runs or metrics are `left_out`, and the `target` accuracy.
+    """The groups of the runs below folders, why runs or metrics are `left_out`, and the `target` of their score.
 
+    `headlines` are what runs are judged by, first that of most; a target is one of runs that are all judged by the same.
     `directory` is the first folder, where the page is; `shared` is what all runs have.
     """
 
@@ -57,18 +57,19 @@ class Comparison:
     left_out: Mapping[str, str]
     target: float | None
     shared: Mapping[str, Any]
+    headlines: Sequence[str]
 
 
 def read_comparison(
     folders: str | Path | Sequence[str],
     target: float | None = None,
     where: Sequence[str] = (),
-    sort: str = "accuracy",
+    sort: str | None = None,
 ) -> Comparison:
     """Return the finished runs below `folders`, grouped; without a target it is the highest that all reach.
 
-    That is the largest multiple of 5 % that every run reaches in some round, None where it is 0. `where` and `sort` are
-    those of `find` and `in_order`. Raises `RunDirectoryError` where no run is left.
+    That is the largest multiple of 0.05 that every run's score reaches in some round, None where it is not above 0 or runs are
+    judged by several. `where` and `sort` are those of `find` and `in_order`, None the score. Raises `RunDirectoryError` where no run is left.
     """
     runs: dict[str, Run] = {}
     left_out: dict[str, str] = {}
@@ -89,8 +90,9 @@ def read_comparison(
     for name, entry in chain.from_iterable(run.further_metrics.items() for run in runs.values()):
         entries[name].add(entry)
     left_out |= {name: "not the same metric in all runs" for name in entries if len(entries[name]) > 1}
-    if target is None:
-        reached = min(max(run.column("accuracy")[1], default=0.0) for run in runs.values())
+    headlines = [name for name, _ in Counter(run.headline for run in runs.values()).most_common()]
+    if target is None and len(headlines) == 1:
+        reached = min(max((0.0, *run.column(run.headline)[1])) for run in runs.values())
         target = math.floor(20 * reached + 1e-9) / 20 or None
     settings = {name: without(run.config, REPETITION) for name, run in runs.items()}
     keys = dict.fromkeys(chain.from_iterable(settings.values()))
@@ -98,7 +100,7 @@ def read_comparison(
     members: dict[str, dict[str, Run]] = defaultdict(dict)
     for name, own in settings.items():
         members[repr([own.get(key) for key in differing])][name] = runs[name]
-    metrics = [*ALWAYS, *(name for name in entries if len(entries[name]) == 1)]
+    metrics = [*headlines, "loss", *(name for name in entries if len(entries[name]) == 1)]
     groups = [_group(differing, alike, metrics, target) for alike in members.values()]
     rows = [
         {
@@ -108,8 +110,9 @@ def read_comparison(
         }
         for group in groups
     ]
-    groups = [row["group"] for row in in_order(rows, sort)]
-    return Comparison(as_paths(folders)[0], groups, left_out, target, _shared(list(runs.values()), differing))
+    groups = [row["group"] for row in in_order(rows, sort or headlines[0])]
+    shared = _shared(list(runs.values()), differing)
+    return Comparison(as_paths(folders)[0], groups, left_out, target, shared, headlines)
 
 
 def _shared(runs: Sequence[Run], differing: Sequence[str]) -> dict[str, Any]:
@@ -152,7 +155,9 @@ def _group(
         values = [run.privacy.get(name, run.summary.get(name)) for run in runs]
         row[name] = " | ".join(sorted({bound(one) if name == "delta" else number(one) for one in values}))
     for name in metrics:
-        recorded = [run.summary.get(name) for run in runs if name in {*ALWAYS, *run.further_metrics}]
+        recorded = [
+            run.summary.get(name) for run in runs if name in {run.headline, "loss", *run.further_metrics}
+        ]
         known = [value for value in recorded if value is not None]
         row |= _mean(name, known) | {f"{name}_runs": len(known)}
     for name in ("epsilon", "compression_ratio", "uplink_bytes_per_client", "wall_seconds"):
@@ -170,7 +175,7 @@ def bytes_to_reach(run: Run, target: float | None) -> float | None:
     """Return the bytes that all clients had sent when a scored round first reached `target`, or None."""
     least = math.inf if target is None else target
     sent = zip(accumulate(float(line["uplink_bytes"]) for line in run.rounds), run.rounds, strict=True)
-    return next((so_far for so_far, line in sent if (line.get("accuracy") or 0.0) >= least), None)
+    return next((so_far for so_far, line in sent if (line.get(run.headline) or 0.0) >= least), None)
 
 
 def is_not_private(run: Run) -> bool:
@@ -293,7 +298,7 @@ def _figures(compared: Comparison) -> tuple[dict[str, str], dict[str, list[str]]
         "seeds": [number(len(row["seeds"])) for row in rows],
         "runs": [number(row["runs"]) for row in rows],
         **{words: [text_of(name, row[name]) for row in rows] for words, name in sent.items()},
-        f"bytes to {text_of('accuracy', compared.target)}": [
+        f"bytes to {'R² ' * (compared.headlines == ['r2'])}{text_of(compared.headlines[0], compared.target)}": [
             text_of("bytes", row["bytes_to_target"]) for row in rows
         ],
     }

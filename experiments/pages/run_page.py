@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from experiments.pages.figures import LinePlot, Series
 from experiments.pages.page import Page, Section, table_of, write_page
 from experiments.pages.wording import (
+    SHORT,
     bound,
     holds_for,
     number,
@@ -52,7 +53,7 @@ def write_report(directory: Path, plots: str | None = None) -> list[Path]:
 def run_page(run: Run) -> Page:
     """Return the page of one run: the result, accuracy and epsilon first."""
     sections = [
-        by_round_section(run, "accuracy"),
+        by_round_section(run, run.headline),
         by_round_section(run, "epsilon"),
         privacy_section(run.privacy),
         *(by_round_section(run, name) for name in ("loss", *run.further_metrics)),
@@ -91,13 +92,13 @@ def warnings(run: Run) -> Iterator[str]:
 
 
 def key_figures(run: Run) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Yield the result: accuracy, epsilon with all that it needs to mean something, and what a client sends."""
+    """Yield the result: accuracy or another score, epsilon with all that it needs to mean something, and what a client sends."""
     summary = run.summary
     scores = ["loss", *run.further_metrics]
     notes = [f"{name}: {text_of(name, summary[name])}" for name in scores if name in summary]
     if summary.get("learnt"):
         notes.append(summary["learning"])
-    yield "accuracy on the test set", text_of("accuracy", summary.get("accuracy")), notes
+    yield words_of(run.headline), text_of(run.headline, summary.get(run.headline)), notes
     if summary.get("epsilon") is None:
         yield "epsilon", "not private", ["No noise was added: no client is protected."]
     else:
@@ -119,7 +120,7 @@ def claim(run: Run) -> str:
 
 def by_round_section(run: Run, name: str) -> Section:
     """Return the section of one field of metrics.jsonl, by round."""
-    label = name.replace("_", " ")
+    label = SHORT.get(name, name.replace("_", " "))
     title = f"{label[0].upper()}{label[1:]} by round"
     rounds, values = run.column(name)
     if not rounds:
@@ -128,11 +129,12 @@ def by_round_section(run: Run, name: str) -> Section:
     caption = f"{words[0].upper()}{words[1:]} after round {rounds[-1]:,}: {text_of(name, values[-1])}. From {METRICS}: {name}."
     more = f" It holds {claim(run)}. An epoch that has begun counts whole." if name == "epsilon" else ""
     series = [Series(THIS, rounds, [100 * value for value in values] if unit == "%" else values)]
-    if name == "accuracy" and (chance := run.summary.get("chance")) is not None:
-        series.append(Series("best constant answer", [rounds[0], rounds[-1]], [100 * chance] * 2))
-        more = (
-            f" Dashed: the share of the commonest class, {text_of('chance', chance)}. From {SUMMARY}: chance."
-        )
+    chance = 0.0 if name == "r2" else run.summary.get("chance")
+    if name == run.headline and chance is not None:
+        line = 100 * chance if unit == "%" else chance
+        series.append(Series("best constant answer", [rounds[0], rounds[-1]], [line] * 2))
+        source = "" if name == "r2" else f" From {SUMMARY}: chance."
+        more = f" Dashed: the best constant answer, {text_of(name, chance)}.{source}"
     plot = LinePlot(
         f"{name}_by_round",
         caption + more,

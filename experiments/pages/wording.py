@@ -14,22 +14,27 @@ from fedmf.checks import rounded_up
 # Key -> (words, unit). Others are shown under their own names.
 FIELDS = {
     "accuracy": ("accuracy on the test set", "%"),
-    "loss": ("loss on the test set", "nats"),
+    "loss": ("loss on the test set", ""),
+    "r2": ("R² on the test set", ""),
+    "label_accuracy": ("share of labels that are right on the test set", "%"),
+    "mse": ("mean squared error on the test set", ""),
+    "mae": ("mean absolute error on the test set", ""),
+    "exact_match": ("share of examples with all labels right on the test set", "%"),
     "top5": ("top-5 accuracy on the test set", "%"),
     "f1": ("F1 on the test set, mean over classes", ""),
     "perplexity": ("perplexity on the test set", ""),
-    "chance": ("accuracy of the best constant answer", "%"),
+    "chance": ("share right of the best constant answer", "%"),
     "learnt": ("better than the best constant answer", ""),
     "learning": ("whether it learnt", ""),
     "clipped_share": ("share of clients clipped (unprotected)", "%"),
-    "client_loss": ("mean loss of the clients before their turn (unprotected)", "nats"),
+    "client_loss": ("mean loss of the clients before their turn (unprotected)", ""),
     "noise_over_sum": ("norm of the noise over that of the clients' sum (unprotected)", ""),
     "epsilon": ("epsilon spent", ""),
     "unit_of_privacy": ("whom epsilon protects", ""),
     "statement": ("what epsilon covers and what not", ""),
     "test_examples": ("test examples", ""),
     "shape.input_shape": ("shape of an example", ""),
-    "shape.classes": ("classes", ""),
+    "shape.classes": ("classes, or numbers of a target", ""),
     "shape.task": ("task", ""),
     "parameters": ("model parameters d", ""),
     "clients": ("clients N with training examples", ""),
@@ -76,6 +81,10 @@ FIELDS = {
     "machine.cores": ("cores that it could use", ""),
     "machine.memory_bytes": ("memory", "bytes"),
 }
+
+
+SHORT = {"accuracy": "accuracy", "r2": "R²", "label_accuracy": "labels right"}
+"""What headlines are called in a line."""
 
 
 def number(value: Any) -> str:
@@ -159,7 +168,7 @@ def text_of(name: str, value: Any) -> str:
     """Return the value of a field or setting with its unit, a dash where it is not known; an epsilon or a delta is rounded up.
 
     >>> text_of("accuracy", 0.935), text_of("loss", 0.31), text_of("adjacency", "zero_out"), text_of("f1", None)
-    ('93.5 %', '0.31 nats', 'zero-out', '–')
+    ('93.5 %', '0.31', 'zero-out', '–')
     >>> text_of("privacy.epsilon", 5.7164028), text_of("sigma_by_epoch", [0.25, 0.25, 0.5])
     ('5.717', '0.25, 0.5')
     >>> text_of("machine.memory_bytes", 4.2e6), text_of("wall_seconds", 12.5), text_of("wall_seconds", 9000)

@@ -161,10 +161,10 @@ AMOUNT = partial(_is_number, low=0.0, high=1e30)
 ROUND_KINDS = {
     "round": partial(COUNT, low=1), "replies": COUNT, "uplink_bytes": AMOUNT, "epsilon": BOUND, "accuracy": (None, AMOUNT),
     "loss": NUMBER, "test_examples": (None, COUNT), "clipped_share": NUMBER, "norm_p10": NUMBER, "norm_p50": NUMBER,
-    "norm_p90": NUMBER, "client_loss": NUMBER, "noise_over_sum": NUMBER, "next_clip_norm": (None, POSITIVE),
+    "norm_p90": NUMBER, "r2": NUMBER, "label_accuracy": NUMBER, "client_loss": NUMBER, "noise_over_sum": NUMBER, "next_clip_norm": (None, POSITIVE),
 }  # fmt: skip
 SUMMARY_KINDS = {
-    "accuracy": (None, AMOUNT), "loss": NUMBER, "epsilon": BOUND, "delta": BOUND, "rounds": partial(COUNT, low=1), "epochs": COUNT,
+    "accuracy": (None, AMOUNT), "r2": NUMBER, "label_accuracy": NUMBER, "loss": NUMBER, "epsilon": BOUND, "delta": BOUND, "rounds": partial(COUNT, low=1), "epochs": COUNT,
     "parameters": partial(COUNT, low=1), "compression_ratio": POSITIVE, "test_examples": (None, COUNT),
     "uplink_bytes_per_client": NUMBER, "envelope_bytes_per_client": NUMBER,
     "chance": (None, AMOUNT), "learnt": (None, bool), "learning": (None, str),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from client.metrics import HEADLINES
 from experiments.run_files.directory import (
     CHECKPOINT,
     CONFIG,
@@ -65,7 +66,7 @@ def as_paths(folders: str | Path | Sequence[str]) -> list[Path]:
 
 
 def _values(directory: Path) -> dict[str, Any]:
-    """Return the values of a run but its name; accuracy and epsilon of one that has not finished are those of its last rounds."""
+    """Return the values of a run but its name; scores and epsilon of one that has not finished are those of its last rounds."""
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     try:
         leaves = dict(flattened(read_config(directory)))
@@ -77,7 +78,7 @@ def _values(directory: Path) -> dict[str, Any]:
             return row | read_summary(directory) | {"state": "finished"}
         metrics = directory / METRICS
         for line in rows_of(whole_lines(metrics), metrics):
-            row |= {key: line[key] for key in ("round", "epsilon", "accuracy") if key in line}
+            row |= {key: line[key] for key in ("round", "epsilon", *HEADLINES) if key in line}
         design = read_json_if_there(directory / MECHANISM, MECHANISM_KINDS)
         rounds = design.get("epochs", 0) * design.get("rounds_per_epoch", 0)
         state = "running" if is_locked(directory / CHECKPOINT / LOCK) else "interrupted"

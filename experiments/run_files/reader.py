@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from client.metrics import further_metrics
+from client.metrics import further_metrics, headline
 from experiments.run_files.directory import (
     CHECKPOINT,
     CONFIG,
@@ -62,8 +62,13 @@ class Run:
 
     @property
     def further_metrics(self) -> dict[str, str]:
-        """Names and entries of the recorded metrics besides accuracy and loss."""
+        """Names and entries of the recorded metrics besides the headline and the loss."""
         return further_metrics(self.config.get("metrics"))
+
+    @property
+    def headline(self) -> str:
+        """What the run is judged by: accuracy, r2 or label_accuracy."""
+        return headline(self.summary)
 
     @property
     def shape(self) -> dict[str, Any]:

@@ -16,12 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from client.data.dataset import IGNORED_TARGET, NEXT_TOKEN, Examples, pieces
+from client.data.dataset import (
+    CLASSIFICATION,
+    IGNORED_TARGET,
+    MULTILABEL,
+    NEXT_TOKEN,
+    OF_NUMBERS,
+    REGRESSION,
+    Examples,
+    pieces,
+)
+from client.metrics import find_metrics, headline
 from client.rehearsal import global_generators_kept
 from client.scoring import Score
 from client.settings import TrainingSettings
 from client.training import Trainer
-from experiments.pages.wording import text_of
+from experiments.pages.wording import SHORT, text_of
 from experiments.settings.data import CLIENT_RATES
 from experiments.settings.experiment import Experiment
 from experiments.settings.groups import OptimizerSettings
@@ -43,57 +53,86 @@ SHARES = (0.3, 0.1, 0.03, 0.01)  # of the run's client learning rate that are re
 class Baseline:
     """What a run is compared with: the best constant answer to the test split, and the `loss` there before training.
 
-    The best constant answer is the `commonest` target, which is right for the share `chance` of those that the accuracy counts.
+    The best constant `answer` is the commonest target, which is right for the share `chance` of those that the accuracy counts;
+    of multilabel the commonest value of each label, and of regression the mean, whose R2 is 0. `task` is that of the data.
     """
 
-    commonest: int
+    answer: str
     chance: float
     loss: float
+    task: str = CLASSIFICATION
 
     @classmethod
     def of(cls, experiment: Experiment) -> "Baseline | None":
-        """Return the baseline of a run; None where targets are no classes."""
+        """Return the baseline of a run; None where targets are no classes of classification."""
         dataset = experiment.dataset
-        if dataset.test.y.dtype.kind == "f":
+        if dataset.task not in OF_NUMBERS and dataset.test.y.dtype.kind == "f":
             return None
+        start = scored_by(experiment.make_trainer(), experiment, experiment.initial, dataset.test)
+        if dataset.task == REGRESSION:
+            return cls("the mean of the test targets", 0.0, start.loss, dataset.task)
+        if dataset.task == MULTILABEL:
+            ones = np.asarray(dataset.test.y).mean(axis=0)
+            chance = float(np.maximum(ones, 1 - ones).mean())
+            return cls("each label's commonest value", chance, start.loss, dataset.task)
         left_out = [IGNORED_TARGET, *dataset.uncounted]
         counts = [
             np.bincount(part[~np.isin(part, left_out)], minlength=dataset.classes)
             for part in pieces(dataset.test.y)
         ]
         found = np.sum(counts, axis=0)  # some: what has no target that counts is no data set
-        start = experiment.make_trainer().score(experiment.initial, dataset.test)
-        return cls(int(found.argmax()), float(found.max() / found.sum()), start.loss)
+        answer = f"{'token' if dataset.task == NEXT_TOKEN else 'class'} {found.argmax()}"
+        return cls(answer, float(found.max() / found.sum()), start.loss)
 
     def is_beaten_by(self, scored: Score) -> bool:
-        """Return whether a model learnt: an accuracy above chance by more than sampling explains, and no loss far above the start."""
+        """Return whether a model learnt: a score above chance by more than sampling explains, and no loss far above the start.
+
+        Answers that do not depend on the inputs have a correlation with m targets of about 1/sqrt(m), and an R2 of at most its square.
+        """
         error = math.sqrt(self.chance * (1 - self.chance) / max(1, scored.counted))
-        return scored.accuracy > self.chance + ERRORS * error and scored.loss <= DIVERGED * self.loss
+        above = ERRORS**2 / max(1, scored.counted) if self.task == REGRESSION else ERRORS * error
+        return score_of(scored) > self.chance + above and scored.loss <= DIVERGED * self.loss
+
+
+def scored_by(trainer: Trainer, experiment: Experiment, model: Vector, examples: Examples) -> Score:
+    """Return the score of a model (d,) on public examples, by what its task is judged by."""
+    dataset = experiment.dataset
+    metrics = find_metrics((), classes=dataset.classes, task=dataset.task)
+    return trainer.score(model, examples, dataset.uncounted, metrics)
+
+
+def score_of(scored: Score) -> float:
+    """Return the value of what a model is judged by."""
+    return scored.values[headline(scored.values)]
 
 
 def learning(settings: Settings, experiment: Experiment, end: Score) -> dict[str, Any]:
-    """Return `chance`, whether the run `learnt`, and the sentence `learning`, for a run whose last model has the score `end`."""
+    """Return `chance`, whether the run `learnt`, and the sentence `learning`, for a run whose last model has the score `end`.
+
+    Of regression chance is left out: the R2 of the best constant answer is 0.
+    """
     if (base := Baseline.of(experiment)) is None:
         return {}
-    learnt, accuracy = base.is_beaten_by(end), text_of("accuracy", end.accuracy)
-    answer = f"{'token' if experiment.dataset.task == NEXT_TOKEN else 'class'} {base.commonest}"
-    better = f"better than always answering {answer} ({text_of('accuracy', base.chance)})"
+    name = headline(end.values)
+    learnt, reached = base.is_beaten_by(end), f"{SHORT[name]} {text_of(name, score_of(end))}"
+    better = f"better than always answering {base.answer} ({text_of(name, base.chance)})"
     loss = f"the loss {'fell' if end.loss < base.loss else 'rose'} from {base.loss:.4g} to {end.loss:.4g}"
     if learnt:
-        sentence = f"Learnt: accuracy {accuracy}, {better}; {loss}."
+        sentence = f"Learnt: {reached}, {better}; {loss}."
     else:
         found = "training diverged," if end.loss > DIVERGED * base.loss else f"no {better};"
-        sentence = f"NOT learnt: accuracy {accuracy}, {found} {loss}; {_advice(settings, experiment, base)}."
-    return {"chance": base.chance, "learnt": learnt, "learning": sentence}
+        sentence = f"NOT learnt: {reached}, {found} {loss}; {_advice(settings, experiment, base, name)}."
+    chance = {} if base.task == REGRESSION else {"chance": base.chance}
+    return {**chance, "learnt": learnt, "learning": sentence}
 
 
-def _advice(settings: Settings, experiment: Experiment, base: Baseline) -> str:
+def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: str) -> str:
     messages.info("this run did not learn: its learning rates are rehearsed on public rows, without noise")
     rounds = min(ROUNDS, experiment.plan.participation.rounds)
     where = f"in {rounds} of {experiment.plan.participation.rounds} rounds on public rows"
     if own := rehearsed(experiment, base, experiment.training, experiment.optimizer, rounds):
         why = "there is too much noise for it" if experiment.plan.sigma else "look at the clients' data"
-        return f"the same rates without noise reach {text_of('accuracy', own)} {where}: {why}"
+        return f"the same rates without noise reach {text_of(name, own)} {where}: {why}"
     others = {
         rate: rehearsed(experiment, base, training, optimizer, rounds)
         for rate, training, optimizer in other_rates(settings, experiment)
@@ -101,7 +140,7 @@ def _advice(settings: Settings, experiment: Experiment, base: Baseline) -> str:
     best = max(others, key=others.__getitem__)
     same = f"the same rates without noise do no better {where}"
     if others[best]:
-        return f"{same}, where {best} reaches {text_of('accuracy', others[best])}: try {best}"
+        return f"{same}, where {best} reaches {text_of(name, others[best])}: try {best}"
     return f"{same}, nor does {', '.join(others)}: look at the model and the data, or train longer"
 
 
@@ -123,7 +162,7 @@ def other_rates(
 def rehearsed(
     experiment: Experiment, base: Baseline, training: TrainingSettings, optimizer: Optimizer, rounds: int
 ) -> float:
-    """Return the accuracy after `rounds` on public rows without noise, masks and rotation; 0 where nothing is learnt, or they fail."""
+    """Return the score after `rounds` on public rows without noise, masks and rotation; 0 where nothing is learnt, or they fail."""
     test, order = experiment.dataset.test, np.random.default_rng(0)
     tested, rows = np.array_split(order.permutation(len(test)), 2)
     try:
@@ -131,10 +170,10 @@ def rehearsed(
             trainer = Trainer(experiment.model, training)
             model = _trained(experiment, trainer, optimizer, rows, order, rounds)
             scored = Examples(test.x[tested[:MOST_SCORED]], test.y[tested[:MOST_SCORED]])
-            found = trainer.score(model, scored, experiment.dataset.uncounted)
+            found = scored_by(trainer, experiment, model, scored)
     except (Exception, SystemExit):
         return 0.0
-    return found.accuracy if base.is_beaten_by(found) else 0.0
+    return score_of(found) if base.is_beaten_by(found) else 0.0
 
 
 def _trained(

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from client.metrics import ALWAYS
+from client.metrics import ALWAYS, headline
 from experiments.engines.grid import Failure
-from experiments.pages.wording import text_of
+from experiments.pages.wording import SHORT, text_of
 from experiments.run_files.directory import finite
 from experiments.settings.log import is_on, messages
 from fedmf.accounting.caveats import LARGEST
@@ -39,7 +39,7 @@ def standing(
 ) -> str:
     """Return one line about a run after round `number`; `spent` are the epsilons so far and of all planned epochs.
 
-    `values` are accuracy and further metrics of the model of round `scored`, the last that was scored; None for one that
+    `values` are the headline of the task and further metrics of the model of round `scored`, the last that was scored; None for one that
     is not defined. Epsilons are rounded up: no line may claim more privacy than the statement.
     """
     who, (epsilon, end) = plan.participation, spent
@@ -53,7 +53,8 @@ def standing(
         mark = f", {NOT_PRIVATE}" if end > LARGEST else ""
         parts.append(f"epsilon {rounded_up(epsilon)} of {rounded_up(end)}{mark}")
     if scored is not None:
-        parts.append(f"accuracy {text_of('accuracy', finite(values.get('accuracy')))} (round {scored})")
+        name = headline(values)
+        parts.append(f"{SHORT[name]} {text_of(name, finite(values.get(name)))} (round {scored})")
     parts += [
         f"{name} {text_of(name, finite(value))}" for name, value in values.items() if name not in ALWAYS
     ]

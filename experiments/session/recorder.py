@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from client.app import Observed
 from client.imports import reason
-from client.metrics import find_metrics
+from client.metrics import check_optimized, find_metrics, headline
 from client.parameters import model_arrays, set_parameters
 from client.scoring import Score, check_scored, find_loss, score
 from client.training import pick_device
@@ -32,7 +32,8 @@ from experiments.session.progress import View, standing
 from experiments.settings.experiment import Experiment, shape_of
 from experiments.settings.groups import lowest_rms_error
 from experiments.settings.log import messages
-from experiments.settings.schema import Settings
+from experiments.settings.schema import RunSettings, Settings
+from experiments.settings.values import keyed
 from fedmf.accounting import Ledger
 from fedmf.checks import rounded_up
 from fedmf.errors import DivergedError, RunDirectoryError, RunStoppedError
@@ -98,8 +99,11 @@ class Scorer:
         self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
         self._loss = find_loss(experiment.training.loss)
         self._rounds, self._evaluations = experiment.plan.participation.rounds, settings.run.evaluations
-        self._metrics = find_metrics(settings.metrics, classes=self._dataset.classes)
-        self.names = tuple(self._metrics)
+        self._metrics = find_metrics(settings.metrics, classes=self._dataset.classes, task=self._dataset.task)
+        self.headline = headline(self._metrics)
+        self.names = tuple(dict.fromkeys((self.headline, *self._metrics)))
+        with keyed("run", RunSettings):
+            check_optimized(settings.run.optimized_metric, self.names, self.headline)
         self._failed_metrics: set[str] = set()
         self._last: tuple[int, Score] | None = None
         if self._metrics:
@@ -233,7 +237,7 @@ class Recorder:
             if release.round > recorded:
                 self._append(then, release, None)
         for row in self._directory.read_metrics(self._scorer.names):
-            self._last_scored = row if "accuracy" in row else self._last_scored
+            self._last_scored = row if self._scorer.headline in row else self._last_scored
         self._view.begin(state.round)
         if state.round:
             self._scorer.score_if_due(state)  # a crash may have come before what it found ended the run
@@ -252,7 +256,7 @@ class Recorder:
             state.round,
             (self._epsilon(state), self._planned_epsilon),
             self._last_scored.get("round"),
-            {name: self._last_scored.get(name) for name in ("accuracy", *self._scorer.names)}
+            {name: self._last_scored.get(name) for name in self._scorer.names}
             | {name: self._unprotected.get(name) for name in LIVE if name in self._unprotected},
             reproducible=self._settings.run.reproducible,
         )
@@ -292,12 +296,7 @@ class Recorder:
                 1.0 if state.scale is None else float(state.scale[0])
             )
         if scored is not None:
-            row |= {
-                "accuracy": scored.accuracy,
-                "loss": scored.loss,
-                **scored.metrics,
-                "test_examples": len(self._experiment.dataset.test),
-            }
+            row |= {**scored.values, "test_examples": len(self._experiment.dataset.test)}
             self._last_scored = row
         covered = dict(row)
         if self.diagnostics is not None:
@@ -340,9 +339,7 @@ class Recorder:
     def _summary(self, state: ServerState, scored: Score, wall_seconds: float) -> dict[str, Any]:
         plan = self._experiment.plan
         return {
-            "accuracy": scored.accuracy,
-            "loss": scored.loss,
-            **scored.metrics,
+            **scored.values,
             "test_examples": len(self._experiment.dataset.test),
             "epsilon": self._epsilon(state),
             "delta": plan.privacy.delta,

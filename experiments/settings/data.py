@@ -10,6 +10,7 @@ from dataclasses import dataclass, make_dataclass
 from typing import Any
 
 from client.data import DATASETS, Dataset, Public, load
+from client.data.own import OWN_TASKS
 from client.data.registry import check
 from client.settings import HELD_OUT_USES, LEVELS, PARTITIONERS, TEST_SPLITS, TEST_UNITS
 from experiments.settings.log import messages
@@ -73,7 +74,8 @@ MEANS = {
     "file": "the table's column of files below the folder; null: file_name",
     "header": "of CSV: false: the first line is a row, and the columns are called f0, f1, ...",
     "image": "the column of pictures (PNG or JPEG), or of lists of pixels",
-    "label": "the column of labels: whole numbers from 0, or names; null: label",
+    "label": "the column of labels: whole numbers from 0, or names; of regression and multilabel the column, or several as [a,b], of "
+    "numbers; null: label",
     "labels": "the public names of the classes, class 0 first, such as [cat,dog]; null: those of all rows (of the test rows "
     "with classes)",
     "length": "words or characters of an example; null: 20 words or 80 characters",
@@ -91,6 +93,7 @@ MEANS = {
     "test": "of data without a split: users: some of them are the test set and do not train; rows, or null: some rows of each",
     "test_share": "of data without a split: the share of the rows, or users, that are the test set; null: 0.2",
     "stackoverflow.test": "the test set; validation: its first 10,000 sentences, to choose settings on; heldout: users who never train",
+    "task": "of data with labels; null: what the test set makes plain (docs/data.md)",
     "text": "the column of texts, for a language model; features and label are then not used",
     "user": "the column of users: whole numbers or texts; null: user",
     "vocabulary_size": "words that are kept, the most frequent first, of the vocabulary or of those counted without one; null: "
@@ -99,6 +102,7 @@ MEANS = {
 }
 OFFERED = {
     "level": LEVELS,
+    "task": OWN_TASKS,
     "partitioner": tuple(PARTITIONERS),
     "test": TEST_UNITS,
     "stackoverflow.test": TEST_SPLITS,
@@ -173,7 +177,7 @@ class LstmSettings(ModelSettings):
 CLIENT_RATES = {"": 1.0, "cnn": 0.3}  # by model, "": of all others; where none is given
 
 ModelSettings.options = {
-    "logistic": Option(ModelSettings, "logistic regression"),
+    "logistic": Option(ModelSettings, "logistic regression; of regression linear regression"),
     "mlp": Option(MlpSettings, "one hidden layer of rectified units"),
     "cnn": Option(
         ModelSettings,

@@ -15,6 +15,7 @@ from torch import nn
 import client.models
 from client.data import Dataset, Examples, Public
 from client.parameters import check_trainable, digest_tensors, fixed_tensors, flat_parameters, layout_of
+from client.scoring import loss_of
 from client.settings import TrainingSettings
 from client.training import Trainer, check_available
 from experiments.settings.data import ModelSettings, arguments, load_dataset
@@ -109,6 +110,11 @@ class Clients:
         return Trainer(self.model, self.training)
 
 
+def training_of(settings: Settings, dataset: Dataset) -> TrainingSettings:
+    """Return how clients train, by the loss of the data set's task where none is given."""
+    return replace(settings.client, loss=loss_of(settings.client.loss, dataset.task))
+
+
 def build_for_clients(settings: Settings, public: Public) -> Clients:
     """Return the clients of a run, without a test set: the session that started this process knows what is `public`.
 
@@ -116,7 +122,8 @@ def build_for_clients(settings: Settings, public: Public) -> Clients:
     """
     dataset = load_dataset(arguments(settings.dataset), settings.model.name, public)
     model = build_model(settings.model, dataset, settings.seed)
-    return Clients(dataset, model, settings.client, build_client_plan(settings, layout_of(model).dimension))
+    plan = build_client_plan(settings, layout_of(model).dimension)
+    return Clients(dataset, model, training_of(settings, dataset), plan)
 
 
 @dataclass(frozen=True)
@@ -213,7 +220,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
     experiment = Experiment(
         dataset,
         model,
-        settings.client,
+        training_of(settings, dataset),
         plan.client_plan,
         flat_parameters(model),
         plan,

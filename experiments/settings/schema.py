@@ -244,8 +244,8 @@ class Settings:
     )
     metrics: tuple[str, ...] = setting(
         ("accuracy",),
-        "what the model is scored by on the test split: accuracy and loss always; top5, f1 (macro), "
-        "perplexity, MODULE:FUNCTION (docs/extend.md)",
+        "what the model is scored by on the test split: accuracy (of regression r2, of multilabel label_accuracy) and loss always; "
+        "top5, f1 (macro), perplexity; mse, mae; exact_match, f1; MODULE:FUNCTION (docs/extend.md)",
         METRICS,
     )
     logger: LoggerName = setting("none", "where metrics go in addition to the run directory", of="watching")

@@ -90,7 +90,7 @@ def test_arrays_in_memory_are_the_data_of_their_file(tmp_path):
     np.testing.assert_array_equal(with_test.test.y, y[:7])
     for wrong, says in (
         ((x, y[:3], user), r"y in from_arrays has the shape \(3,\)"),
-        ((x, y / 2, user), "y in from_arrays is float64; it must hold integer labels"),
+        ((x, y.astype(float), user), "y in from_arrays holds whole numbers as floats"),
         ((x, y, None), r"user in from_arrays has the shape \(\)"),
     ):
         with pytest.raises(DataError, match=says):

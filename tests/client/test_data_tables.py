@@ -187,7 +187,10 @@ def test_a_table_that_cannot_be_used_says_what_would_be_right(tmp_path, form, ch
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"label": [0.5, 1.0] * 6}, "it must hold whole numbers or names"),
+        (
+            {"label": [2.0, 1.0] * 6},
+            "'label' of .* holds whole numbers as floats .* or set task to regression",
+        ),
         ({"user": [0.5, 1.0] * 6}, "it must name users by whole numbers or texts"),
         ({"split": [[0]] * 12}, "'split' of .* is list.*; it must hold 0 or train, 1 or test"),
         ({"split": [0.0] * 12}, "'split' of .* is double; it must hold 0 or train, 1 or test"),

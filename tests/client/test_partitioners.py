@@ -234,7 +234,7 @@ def test_what_a_form_does_not_use_or_lacks_is_an_error(tmp_path):
         ("partitioned", {**given, "test_share": 0.5}, SettingError, "test_share is 0.5, but the data have a split"),
         ("by_user_npz", given, DataError, "lacks user; .* without users choose dataset=partitioned"),
         ("partitioned", {"path": str(less)}, DataError, "holds 3 idx files; it must hold images and labels"),
-        ("partitioned", {**texts, "partitioner": "dirichlet", "clients": 4}, SettingError, "deals by labels, which texts lack"),
+        ("partitioned", {**texts, "partitioner": "dirichlet", "clients": 4}, SettingError, "deals by classes, which the task next_token lacks"),
     ):  # fmt: skip
         with pytest.raises(error, match=sentence):
             load(name, **settings)

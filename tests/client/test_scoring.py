@@ -173,7 +173,10 @@ def test_nothing_to_count_is_not_a_number_and_a_perplexity_beyond_all_floats_is_
 @pytest.mark.parametrize(
     ("entries", "says"),
     [
-        (["f2"], "'f2', which is no metric; it may hold accuracy, loss, top5, f1, perplexity and MODULE:"),
+        (
+            ["f2"],
+            "'f2', which is no metric; it may hold accuracy, loss, top5, f1, perplexity, r2, mse, mae, label_accuracy, exact_match and MODULE:",
+        ),
         (["f1", "accuracy", "f1"], "f1 twice"),
         (["a:recall", "b:recall"], "recall twice"),
         (["a:f1"], "'a:f1', but f1 is recorded already"),

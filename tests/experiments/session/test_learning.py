@@ -100,7 +100,7 @@ def test_chance_is_of_the_targets_that_the_accuracy_counts():
     base = learning.Baseline.of(
         replace(experiment, dataset=replace(experiment.dataset, test=test, uncounted=(7,)))
     )
-    assert (base.commonest, base.chance) == (2, 6 / 11)
+    assert (base.answer, base.chance) == ("class 2", 6 / 11)
     assert not base.is_beaten_by(Score(0.99, base.loss * 3, 11))
     assert not base.is_beaten_by(Score(0.7, 0.1, 11))  # of 11 targets
     assert base.is_beaten_by(Score(0.7, 0.1, 1100))
