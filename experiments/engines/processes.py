@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import forkserver, resource_tracker
-from multiprocessing.context import BaseContext
 from typing import Any, Protocol
 
 import numpy as np
@@ -224,7 +223,7 @@ def run_message(message: Message) -> Played:
         os._exit(1)
 
 
-def process_context() -> BaseContext:
+def process_context() -> multiprocessing.context.BaseContext:
     """Return how to start processes: from a fork server, which this process has for good.
 
     The server is deaf to Ctrl-C and to a closed terminal, and has this process's search path.
@@ -247,7 +246,7 @@ def process_context() -> BaseContext:
     return context
 
 
-def spawn_context() -> BaseContext:
+def spawn_context() -> multiprocessing.context.BaseContext:
     """Return how to start processes that inherit nothing, with what keeps their semaphores deaf to a closed terminal."""
     with unheard():
         resource_tracker.ensure_running()  # which by itself is deaf to Ctrl-C alone

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from client.data import NEXT_TOKEN
 from client.imports import reason
@@ -26,7 +25,7 @@ from fedmf.npz import read_npz
 
 def load_model(
     directory: Path, recorded: Mapping[str, Any], shape: Mapping[str, Any], seed: int = 0
-) -> nn.Module:
+) -> torch.nn.Module:
     """Return the run's model, built for `shape`, see `shape_of`, with the parameters and buffers of model.npz.
 
     `recorded` is the group `model` of its config.yaml, `seed` the run's: what a model draws and does not count to its
@@ -89,7 +88,7 @@ def read_tensors(file: Path) -> dict[str, torch.Tensor]:
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def as_onnx(model: nn.Module, shape: Mapping[str, Any], along: Mapping[str, str]) -> bytes:
+def as_onnx(model: torch.nn.Module, shape: Mapping[str, Any], along: Mapping[str, str]) -> bytes:
     """Return the computation of `model` as an ONNX file: input x [n, ...] for any n, output scores.
 
     Raises `SettingError` for a model that torch cannot write as ONNX or ONNX's own evaluator cannot run, and for one that

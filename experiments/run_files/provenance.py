@@ -23,7 +23,7 @@ from experiments.run_files.directory import (
     PROVENANCE,
     PROVENANCE_KINDS,
     RunDirectory,
-    read_json,
+    read_json_if_there,
     set_aside,
 )
 from fedmf import compiling
@@ -72,8 +72,8 @@ class Provenance:
         file = self._directory.path / PROVENANCE
         self._session["first_round"] = first_round
         try:
-            if file.exists():
-                self._sessions = [*read_json(file, PROVENANCE_KINDS)["sessions"], self._session]
+            earlier = read_json_if_there(file, PROVENANCE_KINDS).get("sessions", [])
+            self._sessions = [*earlier, self._session]
         except (OSError, RunDirectoryError) as error:  # which keeps no run from being resumed
             set_aside(file, error)
 
@@ -124,12 +124,10 @@ def software(checkout: Path = _CHECKOUT) -> dict[str, Any]:
 
 def _commit(checkout: Path) -> dict[str, Any]:
     """Return the commit of the code, and whether something was changed since: of the checkout, or as setup.py noted it."""
-    unknown = {"git_commit": None, "git_modified": None}
     if (noted := checkout / "fedmf" / "commit.json").exists():
         return dict(json.loads(noted.read_bytes()))
-    if not (checkout / ".git").exists():
-        return unknown
-    command = ["git", "--no-optional-locks", "-C", str(checkout), "describe", "--always", "--dirty"]
+    where = [f"--git-dir={checkout / '.git'}", f"--work-tree={checkout}"]  # that of no folder above it
+    command = ["git", "--no-optional-locks", *where, "describe", "--always", "--dirty"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         described = subprocess.check_output(
@@ -140,7 +138,7 @@ def _commit(checkout: Path) -> dict[str, Any]:
             env=environment,
         )
     except (OSError, subprocess.SubprocessError):
-        return unknown
+        return {"git_commit": None, "git_modified": None}
     commit, _, dirty = described.strip().partition("-")
     return {"git_commit": commit, "git_modified": bool(dirty)}
 

@@ -233,7 +233,6 @@ class Session:
             checkpoint.mechanisms = plan.factorization.epochs
 
     def _begin(self) -> ServerState:
-        """Return the state before the first round of a new run."""
         if self._settings.run.resume:
             messages.info(f"nothing to resume in {self._directory.path}: a new run begins")
         self._recorder.refuse_rounds_shown_after(0)
@@ -278,7 +277,6 @@ class Session:
 
     @stopping_on_disk_errors()
     def _on_release(self, state: ServerState, release: Release) -> None:
-        """Record and show a release, then settle the checkpoint."""
         row = self._recorder.on_release(state, release)
         self._checkpoint.settle(self._experiment.plan, state)
         self._provenance.on_release()
