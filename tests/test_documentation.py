@@ -264,7 +264,8 @@ def test_the_site_builds_without_a_warning_loads_nothing_from_another_host_has_e
         return
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=program, args=flags).new_page()
+        opened = driver.chromium.launch(executable_path=program, args=flags, timeout=0).new_page()
+        opened.set_default_timeout(300_000)  # milliseconds, for a busy machine
         opened.goto((tmp_path / "index.html").as_uri())
         opened.get_by_role("textbox", name="Search").fill("noise multiplier")
         opened.wait_for_selector(".md-search-result__item a[href*='/coming_from.html']", state="attached")
