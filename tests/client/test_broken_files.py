@@ -33,7 +33,6 @@ leaf = damage(lambda path, change, name="femnist": small_files.leaf(path, name, 
 
 @damage
 def altered(path, *sql):
-    """Alter a sqlite file."""
     with closing(sqlite3.connect(path)) as file:
         file.executescript(";".join(sql))
 

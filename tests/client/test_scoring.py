@@ -194,13 +194,14 @@ def test_what_does_not_state_that_it_gives_a_float_is_an_error_and_not_called(ow
     def silent(outputs, targets):
         raise AssertionError("called")
 
-    for path in (own("silent", silent), "os:system", own("Other", dict)):
-        with pytest.raises(SettingError, match="does not say that it gives a float, so that it was not"):
-            find_metrics([path], classes=CLASSES)
-    with pytest.raises(SettingError, match="metrics is 'own:nothing', which cannot be imported"):
-        find_metrics(["own:nothing"], classes=CLASSES)
-    with pytest.raises(SettingError, match="top5, which is 1 for any model of 5 classes"):
-        find_metrics(["top5"], classes=5)
+    for path, classes, said in (
+        *((path, 9, "does not say that it gives a float, so that it was not")
+          for path in (own("silent", silent), "os:system", own("Other", dict))),
+        ("own:nothing", 9, "metrics is 'own:nothing', which cannot be imported"),
+        ("top5", 5, "top5, which is 1 for any model of 5 classes"),
+    ):  # fmt: skip
+        with pytest.raises(SettingError, match=said):
+            find_metrics([path], classes=classes)
     assert [*find_metrics(["accuracy", "top5", "loss"], classes=6)] == ["top5"]
 
 
@@ -208,10 +209,12 @@ def test_what_is_optimized_must_be_recorded():
     check_optimized(None, [])
     for name in ("accuracy", "loss", "f1", "recall"):
         check_optimized(name, ["f1", "a:recall"])
-    with pytest.raises(SettingError, match=r"it records accuracy, loss, f1\. Add top5 to metrics first"):
-        check_optimized("top5", ["f1"])
-    with pytest.raises(SettingError, match=r"'epsilon', which this run does not record; .* loss\.$"):
-        check_optimized("epsilon", [])
+    for name, entries, said in (
+        ("top5", ["f1"], r"it records accuracy, loss, f1\. Add top5 to metrics first"),
+        ("epsilon", [], r"'epsilon', which this run does not record; .* loss\.$"),
+    ):
+        with pytest.raises(SettingError, match=said):
+            check_optimized(name, entries)
 
 
 def give(value):

@@ -33,7 +33,6 @@ def settings(**given):
 
 
 def turn(trainer, client=0, start=None, generator=np.random.PCG64):
-    """The update of one client's turn."""
     start = flat_parameters(network()) if start is None else start
     return trainer.update(start, *examples(client), order=np.random.Generator(generator(client)))
 

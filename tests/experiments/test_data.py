@@ -117,21 +117,6 @@ def read(monkeypatch):
     return numbers
 
 
-def everyone_read(dataset, read):
-    read.clear()
-    assert len(dataset.clients[:]) == len(read) == len(dataset.clients)
-    return set(read)
-
-
-def test_the_held_out_clients_follow_from_their_number_and_all_others_train(read):
-    for name, settings in (("synthetic", {}), ("synthetic", {"shift": 3.0, "classes": 3})):
-        data = {"name": name, "clients": 100, "held_out": 0.109, **settings}
-        assert everyone_read(load(**data, held_out_use="train"), read) == HELD
-        for use in ("none", "score"):
-            assert everyone_read(load(**data, held_out_use=use), read) == {*range(100)} - HELD
-    assert len(load("synthetic", clients=10**9, held_out=0.25, held_out_use="train").clients) == 10**9 // 4
-
-
 def test_the_model_is_scored_on_held_out_clients_only_where_it_says_so():
     whole = load("digits")
     given = {use: load("digits", held_out=0.1, held_out_use=use) for use in ("score", "train", "none")}

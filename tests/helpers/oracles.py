@@ -56,7 +56,6 @@ def normal_masses(edges):
 
 
 def compose(first, second, buckets=BUCKETS):
-    """Both observations together."""
     return merged(Pair(np.outer(first.p, second.p).ravel(), np.outer(first.q, second.q).ravel()), buckets)
 
 
@@ -199,7 +198,6 @@ needs_numba = pytest.mark.skipif(
 
 @contextmanager
 def without_numba():
-    """Let fedmf find no numba."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "numba", None)  # installed, and cannot be imported
         compiling.loops.cache_clear()

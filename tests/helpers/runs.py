@@ -37,7 +37,6 @@ STATE = {"FEDMF_STATE": os.environ["FEDMF_STATE"]}
 
 
 def composed(*overrides):
-    """Return the settings of a run."""
     return compose("config", overrides, Settings)
 
 

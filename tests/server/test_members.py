@@ -219,7 +219,9 @@ def test_a_run_that_had_no_list_continues_with_one_and_the_other_way_round(tmp_p
 
 
 def test_two_nodes_of_one_name_or_one_key_are_refused():
-    with pytest.raises(SettingError, match="the nodes x and x have the same name"):
-        KnownNodes((KnownNode("x", LINES["a"], 1), KnownNode("x", LINES["b"], 1)))
-    with pytest.raises(SettingError, match="the nodes x and y have the same key"):
-        KnownNodes((KnownNode("x", LINES["a"], 1), KnownNode("y", f"{LINES['a']} other comment", 1)))
+    for name, key, said in (
+        ("x", LINES["b"], "x and x have the same name"),
+        ("y", f"{LINES['a']} other comment", "x and y have the same key"),
+    ):
+        with pytest.raises(SettingError, match=f"the nodes {said}"):
+            KnownNodes((KnownNode("x", LINES["a"], 1), KnownNode(name, key, 1)))

@@ -15,7 +15,6 @@ from experiments.benchmark import __main__ as benchmark, row as timing, rows
 from experiments.benchmark.row import Row, measure, read_limits
 from experiments.benchmark.versus import work
 from experiments.reproduce import tools
-from oracles import without_numba
 from runs import ended
 
 TINY = rows.Federation("logistic", 3, cohort_size=4, examples=5)
@@ -29,9 +28,6 @@ TINY_ROWS = {
     "server_round": partial(rows.server_round, 64, 4, 0.1, 3),
     "simulation_logistic": partial(rows.simulation, TINY, 1.5),
 }
-ROOT = Path(benchmark.__file__).parents[2]
-OURS = ("client", "experiments", "fedmf", "server")  # not all beneath ROOT: `make setup` puts .venv there
-WORK = {"client/models.py"}  # what clients train is the same work on both sides
 
 
 @pytest.fixture(autouse=True)
@@ -95,33 +91,6 @@ def test_the_bare_loop_trains_the_models_of_our_clients_from_the_same_start_for_
     torch.testing.assert_close(parameters_to_vector(model.parameters()).detach(), before)
     torch.manual_seed(0)
     torch.testing.assert_close(both, work.bare_round(model, cohort[:1]), atol=1e-6, rtol=1e-5)
-
-
-def files_run(action):
-    """Return the files of ours in which an action runs, those of the benchmark itself aside."""
-    found = set()
-
-    def look(frame, event, argument):
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and any(path.is_relative_to(ROOT / room) for room in OURS):
-            found.add(str(path.relative_to(ROOT)))
-
-    sys.setprofile(look)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return {name for name in found if not name.startswith("experiments/benchmark/")}
-
-
-@pytest.mark.parametrize("name", TINY_ROWS)
-def test_a_floor_runs_no_code_of_ours(name):
-    """A slip that slows the floor as well would never show."""
-    with without_numba():
-        row = TINY_ROWS[name]()
-        row.floor(), row.run()  # what is imported or compiled at a first call is no part of it
-        assert files_run(row.floor) <= WORK
-        assert files_run(row.run) - WORK  # which the look would have seen
 
 
 class Machine:

@@ -163,7 +163,6 @@ TARGET = "privacy.epsilon=5.71640279"
 
 @pytest.fixture(scope="module")
 def private(tmp_path_factory):
-    """A run that cost SPENT."""
     directory = tmp_path_factory.mktemp("private") / "r"
     return finished(directory, TARGET, f"privacy.delta={DELTA}", "metrics=[f1]")
 
@@ -243,7 +242,6 @@ def summaries(directory):
 
 
 def results(directory):
-    """Return what the sweeper wrote."""
     return yaml.safe_load((directory / "optimization_results.yaml").read_text())
 
 

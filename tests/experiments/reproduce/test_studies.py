@@ -73,16 +73,6 @@ def test_the_settings_of_every_mechanism_compose(name, size):
             assert (given.compression.keep_probability, given.privacy.epsilon) == (cell.keep, cell.epsilon)
 
 
-def test_a_chain_goes_through_neighbours_and_restarts_only_where_its_study_says_so():
-    first, *_ = Study("sgmf_csgm", "small").chains()
-    neighbours = [(1.0, 8.0), (1.0, 2.0), (0.1, 2.0), (0.1, 8.0), (0.01, 8.0), (0.01, 2.0)]
-    assert [(cell.keep, cell.epsilon) for cell in first.cells] == neighbours
-    for chain, keep in zip(Study("whole_run", None).chains(), (0.1, 1.0), strict=False):
-        assert [(cell.keep, cell.epsilon) for cell in chain.cells] == [
-            (keep, e) for e in (8.0, 4.0, 2.0, 1.0)
-        ]
-
-
 def test_each_search_starts_where_the_neighbour_ended_and_the_mean_of_the_seeds_decides():
     asked = []
     cells = tuple(Cell("digits", "optimal", 0.5, epsilon, ()) for epsilon in (8.0, 4.0))
@@ -163,10 +153,12 @@ def test_a_study_is_computed_once_and_the_same_again(tiny, tmp_path):
 def test_runs_that_need_data_say_which_and_other_data_are_refused(tmp_path):
     results = Results(Study("sgmf_femnist", "small"), tmp_path / "sgmf.jsonl")
     np.savez(tmp_path / "other.npz", **{name: np.zeros(3, np.uint8) for name in runner.ARRAYS})
-    with pytest.raises(SettingError, match=r"sgmf_femnist trains on real data\. Set data=mnist_by_writer"):
-        compute(results, None, tmp_path / "runs")
-    with pytest.raises(DataError, match="not the data of the committed results"):
-        compute(results, tmp_path / "other.npz", tmp_path / "runs")
+    for data, error, said in (
+        (None, SettingError, r"sgmf_femnist trains on real data\. Set data=mnist_by_writer"),
+        (tmp_path / "other.npz", DataError, "not the data of the committed results"),
+    ):
+        with pytest.raises(error, match=said):
+            compute(results, data, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 

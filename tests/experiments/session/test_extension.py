@@ -42,7 +42,6 @@ RESUMED = ("privacy.max_epsilon=20", "run.resume=true")
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run that has ended."""
     return run(tmp_path_factory.mktemp("finished") / "r", *SMALL)
 
 

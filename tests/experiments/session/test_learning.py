@@ -33,7 +33,6 @@ UNPROTECTED = {"measured_value_bytes", "clipped_share", *recorder.QUANTILES, "cl
 
 @pytest.fixture(scope="module")
 def learnt(tmp_path_factory):
-    """A run that learns."""
     return runs.run(tmp_path_factory.mktemp("learnt") / "r", *FEW, "privacy.epsilon=20")
 
 

@@ -20,7 +20,6 @@ HONEST = 1000
 
 
 def bits(rng, gamma=0.2, runs=5, epochs=2, rounds=3, n=4, dimension=64):
-    """Honest masks."""
     return rng.random((runs, epochs, rounds, n, dimension)) < gamma
 
 
