@@ -19,6 +19,7 @@ import torch
 
 from client.imports import need
 from experiments.cli import command, output
+from experiments.cli.result import statement_lines
 from experiments.run_files.directory import MODEL, finite
 from experiments.run_files.model_files import as_onnx, load_model, read_tensors, recorded_seed, with_given
 from experiments.run_files.reader import read_run
@@ -60,7 +61,8 @@ def export(settings: ExportSettings) -> None:
     """Write the model of a finished run; print where it is, and on stderr the statement that goes along."""
     files, statement = written(settings)
     if settings.output == "text":
-        messages.info(f"with the privacy statement of the run: {statement}")
+        short = statement_lines(read_run(Path(settings.directory)))
+        messages.info("\n".join(["with the privacy statement of the run, in short:", *short]))
     document = {"files": list(map(str, files)), "statement": statement}
     output.show(settings.output, document, lambda: print(files[0]))
 

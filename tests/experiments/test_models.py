@@ -99,7 +99,7 @@ def test_the_documented_lines_load_each_format_with_the_runs_own_numbers(digits,
     np.testing.assert_allclose(scope["session"].run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_statement_goes_along_in_every_format(digits, written):
+def test_the_statement_goes_along_in_every_format_and_is_printed_in_short(digits, written, tmp_path, capsys):
     import onnx
     from safetensors import safe_open
 
@@ -113,6 +113,10 @@ def test_the_statement_goes_along_in_every_format(digits, written):
     properties = {one.key: one.value for one in onnx.load(folder / "model.onnx").metadata_props}
     assert json.loads(properties["fedmf.privacy"]) == statement
     assert properties["fedmf.statement"] == statement["paragraph"]
+    exported(digits, "format=torch", f"to={tmp_path / 'model.pt'}")
+    said = capsys.readouterr().err
+    assert "It does NOT cover" in said
+    assert statement["paragraph"] not in said
 
 
 def test_parameters_and_buffers_are_those_of_the_run_without_its_code(own, tmp_path):
@@ -288,7 +292,7 @@ def test_what_says_of_itself_no_loader_and_no_model_is_never_called(directory, s
         command = f"touch {spy.with_suffix('.called')}"
         record(directory, **{group: {"name": path, "settings": {"command": command}}})
         says = mistake("trust_code=true")
-        assert f"{group}.name is '{path}', which does not say that it makes a" in says
+        assert f"{group}.name is '{path}', which promises no " in says
     assert not spy.with_suffix(".called").exists()
 
 
