@@ -152,8 +152,8 @@ def import_maker(path: str, argument: str, kind: type) -> Callable[..., Any]:
     found = import_path(path, argument)
     if path not in lent and not makes(found, kind):
         raise SettingError(
-            f"{argument} is {path!r}, which does not say that it makes a {kind.__name__}, so that it was not called; "
-            f"annotate the function with `-> {kind.__name__}`, or name a class of {kind.__name__}s."
+            f"{argument} is {path!r}, which promises no {kind.__name__}, so that it was not called; "
+            f"annotate the function with `-> {kind.__name__}`, or name a subclass of {kind.__name__}."
         )
     return found  # type: ignore[no-any-return]
 

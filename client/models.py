@@ -164,7 +164,7 @@ def build(
         model = calling(f"model is {name!r}, which could not be made", builder, **shape, **given)
     if not isinstance(model, nn.Module):
         raise SettingError(
-            f"model is {name!r}, which made a {type(model).__name__}; it must make a torch.nn.Module."
+            f"model is {name!r}, which made an object of type {type(model).__name__}; it must make a torch.nn.Module."
         )
     if trainable is not None:
         choose_trained(model, trainable)

@@ -130,7 +130,7 @@ def check_outputs(model: nn.Module, dataset: Dataset, device: torch.device) -> N
         )
     is_tensor = isinstance(outputs, Tensor)
     if not is_tensor or list(outputs.shape) != wanted:
-        found = f"the shape {list(outputs.shape)}" if is_tensor else f"a {type(outputs).__name__}"
+        found = f"the shape {list(outputs.shape)}" if is_tensor else f"the type {type(outputs).__name__}"
         raise SettingError(
             f"the model returns {found} for inputs of shape {shape} in evaluation mode; it must return one tensor of shape "
             f"{wanted}, a value for {each}."

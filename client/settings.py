@@ -41,7 +41,7 @@ _at_least_one = partial(check_at_least, least=1)
 def check_loss(argument: str, name: str) -> None:
     """Raise `SettingError` for a loss that is neither one of `LOSSES` nor an import path package.module:function."""
     if ":" not in name:
-        check_choice(argument, name, LOSSES)
+        check_choice(argument, name, (*LOSSES, "MODULE:FUNCTION"))
 
 
 @dataclass(frozen=True)

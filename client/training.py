@@ -304,7 +304,9 @@ def _gather(trained: Any, expected: Mapping[str, nn.Parameter]) -> Tensor:
     Raises `SettingError` for what is no model, and for one that lacks a parameter or has it in another shape or type.
     """
     if not isinstance(trained, nn.Module):
-        raise SettingError(f"trainer returned a {type(trained).__name__}; it must return the trained model.")
+        raise SettingError(
+            f"trainer returned an object of type {type(trained).__name__}; it must return the trained model."
+        )
     now = dict(trained.named_parameters())
     for name, parameter in expected.items():
         found = now.get(name)

@@ -131,7 +131,7 @@ class Session:
         if warning is not None:
             messages.warning(warning)
         self._scorer = Scorer(settings, experiment)
-        if (chosen := settings.run.optimized_metric) is not None:
+        if (chosen := settings.run.optimized_metric) is not None and not job:  # a sweep says it once
             messages.info(CHOOSING.format(metric=chosen))
         self._checkpoint = Checkpoint(
             directory.path / CHECKPOINT,

@@ -182,7 +182,9 @@ def build_optimizer(settings: OptimizerSettings) -> Optimizer:
 def _make(maker: Callable[..., Any], given: Mapping[str, Any], name: str) -> Optimizer:
     own = calling(f"optimizer.name is {name!r}, which cannot be made", maker, **deepcopy(dict(given)))
     if not isinstance(own, Optimizer):
-        raise SettingError(f"optimizer.name is {name!r}, which made a {type(own).__name__}, no Optimizer.")
+        raise SettingError(
+            f"optimizer.name is {name!r}, which made an object of type {type(own).__name__}, no Optimizer."
+        )
     return own
 
 

@@ -38,6 +38,7 @@ from experiments.settings.log import is_on, messages
 from experiments.settings.reference import CONF, called
 from experiments.settings.schema import Settings
 from experiments.settings.values import at_home, make, text_of
+from fedmf.accounting.caveats import CHOOSING
 from fedmf.errors import SettingError
 
 # Runs one job into a directory and returns the value that a sweeper chooses by; the text is the name of a sweep's job.
@@ -137,6 +138,8 @@ def _call(job: Job, config: DictConfig) -> float | None:
                 f"a sweep; `{called('compare')} directory={hydra_config.sweep.dir}` compares its runs\n"
                 "Each epsilon is that of its run alone: runs on the same clients compose."
             )
+            if (chosen := settings.run.optimized_metric) is not None:
+                messages.info(CHOOSING.format(metric=chosen))
         if name:
             messages.info(f"{name}: {' '.join(given)}")
             check_sweeper(hydra_config.sweeper, settings.run.optimized_metric)

@@ -195,7 +195,7 @@ def test_a_turn_overwrites_what_the_turn_before_returned_of_train_but_not_of_upd
             "of_another_shape",
             r"1.weight is torch.float32 of shape \(5, 4\); it must be float32 of shape \(6, 4\)",
         ),
-        ("no_model", "returned a list"),
+        ("no_model", "returned an object of type list"),
         ("in_double", "float64 of shape .*; it must be float32"),
     ],
 )

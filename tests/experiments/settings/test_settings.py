@@ -261,11 +261,11 @@ def custom(name, settings="null"):
 @pytest.mark.parametrize(
     ("attribute", "settings", "said"),
     [
-        ("unsaid", "null", "does not say that it makes a Optimizer, so that it was not called"),
+        ("unsaid", "null", "promises no Optimizer, so that it was not called"),
         ("signs", "{rat: 0.5}", r"rat is 0.5, but .*:signs does not use it; it takes rate"),
         ("signs", "{*rat: 0.5}", r"^optimizer\.settings\.\*rat is 0.5, but .*:signs does not use it"),
         ("leaving", "null", "which cannot be made: SystemExit: 0"),
-        ("lying", "null", "which made a int, no Optimizer"),
+        ("lying", "null", "which made an object of type int, no Optimizer"),
     ],
 )
 def test_what_is_no_optimizer_is_refused(mine, attribute, settings, said):
