@@ -15,7 +15,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,9 +22,9 @@ import torch
 from client.imports import need, one_line
 from experiments.engines.processes import CannotBegin, MakeApp, begin_process
 from experiments.settings.groups import RaySettings
+from experiments.settings.reference import CONF
 from fedmf.errors import SettingError
 
-ROOT = Path(__file__).resolve().parents[2]  # the folder of our packages
 _PATIENCE = 120.0  # seconds for workers to start: Ray waits for ever where other jobs hold what they need
 _ANSWER = 10.0  # seconds for a cluster to answer: Ray tries for minutes, and ends the process then
 
@@ -67,7 +66,7 @@ def join(ray: Any, engine: RaySettings) -> None:
         if engine.address not in (None, "auto"):
             host, _, port = str(engine.address).rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), _ANSWER).close()
-        with contextlib.chdir(ROOT):  # where workers look for modules
+        with contextlib.chdir(CONF.parent):  # where workers look for modules
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except (OSError, RuntimeError, ValueError) as error:
         raise SettingError(

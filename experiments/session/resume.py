@@ -138,7 +138,8 @@ def recorded_parts(settings: Settings, path: Path) -> Settings:
     given = settings.population.parts
     if given is not None and list(given) != recorded:
         raise SettingError(f"{PARTS} is {list(given)}, which run.extend alone writes; leave it null.")
-    return _with_parts(settings, recorded)
+    parts = recorded and tuple(recorded)
+    return replace(settings, population=replace(settings.population, parts=parts))
 
 
 def taken_up(settings: Settings, directory: RunDirectory) -> Settings | None:
@@ -169,7 +170,7 @@ def taken_up(settings: Settings, directory: RunDirectory) -> Settings | None:
         refuse_other_settings(path, settings, besides=EXTENDED if is_extended else ())
     if added is not None:
         parts = settings.population.parts or (read_run(path).summary["epochs"],)
-        return _with_parts(settings, (*parts, added))
+        return replace(settings, population=replace(settings.population, parts=(*parts, added)))
     if not is_over:
         return settings
     if not (path / REPORT).exists():  # a crash came between summary and report
@@ -242,8 +243,3 @@ def complete(settings: Settings, directory: RunDirectory) -> None:
 def _limits(settings: Settings) -> dict[str, Any]:
     leaves = dict(flattened(plain(settings)))
     return {key: leaves[key] for key in EXTENDED}
-
-
-def _with_parts(settings: Settings, parts: Sequence[int] | None) -> Settings:
-    parts = None if parts is None else tuple(parts)
-    return replace(settings, population=replace(settings.population, parts=parts))
