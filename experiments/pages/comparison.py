@@ -86,10 +86,9 @@ def read_comparison(
             f"directory is {named}, which has no finished run{meant}; it must be a directory with at least one {SUMMARY}."
             + "".join(f" {name} is {why}" for name, why in left_out.items())
         )
-    entries: dict[str, set[str]] = defaultdict(set)
-    for name, entry in chain.from_iterable(run.further_metrics.items() for run in runs.values()):
-        entries[name].add(entry)
-    left_out |= {name: "not the same metric in all runs" for name in entries if len(entries[name]) > 1}
+    recorded = dict.fromkeys(chain.from_iterable(run.further_metrics.items() for run in runs.values()))
+    entries = Counter(name for name, _ in recorded)
+    left_out |= {name: "not the same metric in all runs" for name in entries if entries[name] > 1}
     headlines = [name for name, _ in Counter(run.headline for run in runs.values()).most_common()]
     if target is None and len(headlines) == 1:
         reached = min(max((0.0, *run.column(run.headline)[1])) for run in runs.values())
@@ -100,7 +99,7 @@ def read_comparison(
     members: dict[str, dict[str, Run]] = defaultdict(dict)
     for name, own in settings.items():
         members[repr([own.get(key) for key in differing])][name] = runs[name]
-    metrics = [*headlines, "loss", *(name for name in entries if len(entries[name]) == 1)]
+    metrics = [*headlines, "loss", *(name for name in entries if entries[name] == 1)]
     groups = [_group(differing, alike, metrics, target) for alike in members.values()]
     rows = [
         {
