@@ -1,8 +1,8 @@
 """Prepare data files: `python -m experiments.data import SOURCE OUT`.
 
-Writes what takes long to read as a folder OUT of .npy files, which every process maps: an .npz file, or the unpacked
-files of femnist, shakespeare or stackoverflow as TFF, LEAF and the hub publish them. SOURCE may be flwrlabs/femnist or
-flwrlabs/shakespeare, which are downloaded from the hub. Then dataset.path=OUT. OUT contains the data, decoded and
+Writes what takes long to read as a folder OUT of .npy files, which every process maps: an .npz file, a folder of MNIST's
+four idx files, or the unpacked files of femnist, shakespeare or stackoverflow as TFF, LEAF and the hub publish them. SOURCE
+may be flwrlabs/femnist or flwrlabs/shakespeare, which are downloaded from the hub. Then dataset.path=OUT. OUT contains the data, decoded and
 unencrypted; only its owner may read it. Removing OUT removes all that this command has written.
 """
 
@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from client.data.arrays import read_idx
 from client.data.benchmarks import BENCHMARKS, FEMNIST, SHAKESPEARE
 from client.data.conversion import Benchmark
 from client.data.reading import reading
@@ -48,8 +50,8 @@ def main(arguments: list[str]) -> None:
 def import_data(source: str, out: Path, advance: Callable[[int], object]) -> str:
     """Write the files at `source` into the new folder `out`; return the name of the data set that reads it.
 
-    `source` is an .npz file, or files of a benchmark: TFF's, LEAF's or the hub's, or their name on the hub, from which they
-    are downloaded. `advance` is told how many examples were read. Raises `DataError` for other files, and for what
+    `source` is an .npz file, a folder of idx files, or files of a benchmark: TFF's, LEAF's or the hub's, or their name on the
+    hub, from which they are downloaded. `advance` is told how many examples were read. Raises `DataError` for other files, and for what
     concerns all users or a test example; one user's mistake stays in the folder, as one.
     """
     path = Path(source).expanduser()
@@ -74,6 +76,13 @@ def import_data(source: str, out: Path, advance: Callable[[int], object]) -> str
                     )
             archive.extractall(folder)
         return "by_user_npz"
+    with reading(path, "idx files"):
+        arrays = read_idx(path) if path.is_dir() else {}
+    if arrays:
+        with new_folder(out) as folder:
+            for name, array in arrays.items():
+                np.save(folder / f"{name}.npy", array)
+        return "partitioned"
     found = _benchmark_of(path)
     with new_folder(out) as folder:
         found.write(source_at(path, found.files), folder, advance)
@@ -97,7 +106,7 @@ def _benchmark_of(path: Path) -> Benchmark:
         if path.is_file() and len(sqlite(path, one.files).splits) == len(one.files.splits):
             return one
     raise DataError(
-        f"{path} holds no files that can be imported: an .npz file, or TFF's, LEAF's or the hub's files of "
+        f"{path} holds no files that can be imported: an .npz file, MNIST's idx files, or TFF's, LEAF's or the hub's files of "
         f"{', '.join(one.name for one in BENCHMARKS)}. Unpack a compressed file first. Tables and pictures "
         "of your own are read where they are."
     )

@@ -15,6 +15,7 @@ import small_files
 from client.data import load
 from client.data.partitioned import deal
 from client.settings import PARTITIONERS
+from experiments.data import import_data
 from fedmf.errors import DataError, FedmfError, SettingError
 
 LABELS = np.repeat(np.arange(5), 40)
@@ -221,6 +222,9 @@ def test_examples_of_any_form_without_users_are_dealt_out(tmp_path, form):
     if form == "idx":
         np.testing.assert_allclose(dataset.test.x * 255, X[24:], rtol=1e-6)
         assert dataset.test.y.tolist() == Y[24:].tolist()
+        assert import_data(given["path"], tmp_path / "out", print) == "partitioned"
+        same = load("partitioned", clients=4, path=str(tmp_path / "out"))
+        np.testing.assert_array_equal(same.clients[0].x, dataset.clients[0].x)
         return
     half = load("partitioned", clients=4, test_share=0.5, **given)
     assert (sum(map(len, half.clients)), len(half.test)) == (15, 15)
