@@ -102,8 +102,7 @@ class Result:
 
         The first is what the run is judged by (accuracy, r2 of regression, label_accuracy of multilabel), the second the loss.
         """
-        names = (self.run.headline, "loss", *self.run.further_metrics)
-        return {name: self.run.score(name) for name in names}
+        return {name: self.run.score(name) for name in (self.run.headline, "loss", *self.run.further_metrics)}
 
     @property
     def learning(self) -> str:

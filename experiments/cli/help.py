@@ -45,8 +45,7 @@ def print_help(command: str, doc: str, arguments: Sequence[str]) -> None:
         show(heading, table, sep="\n")
     if command == RUN and not topics:
         own = given_values([text for text in arguments if text.startswith(SEARCHPATH)]).get(SEARCHPATH, [])
-        folders = [Path(folder.removeprefix("file://")) for folder in own]
-        show(SWEEPS, ", ".join(experiments(folders)))
+        show(SWEEPS, ", ".join(experiments([Path(folder.removeprefix("file://")) for folder in own])))
 
 
 def _sections(known: Reference, topics: Collection[str]) -> Iterator[tuple[str, list[Row]]]:

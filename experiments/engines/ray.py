@@ -54,10 +54,9 @@ def join(ray: Any, engine: RaySettings) -> None:
 
     Raises `SettingError` for an address at which no cluster answers, or one that cannot be joined.
     """
-    cpus = math.ceil(engine.workers * engine.cpus_per_worker)
     own = {
         "address": "local",
-        "num_cpus": cpus,
+        "num_cpus": math.ceil(engine.workers * engine.cpus_per_worker),
         "include_dashboard": False,
     }  # "local" joins no cluster that happens to run here
     options: dict[str, Any] = own if engine.address is None else {"address": engine.address}

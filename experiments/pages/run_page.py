@@ -82,8 +82,7 @@ def run_page(run: Run) -> Page:
 
 def warnings(run: Run) -> Iterator[str]:
     """Yield what must be read before anything else."""
-    settings = run.config.get("run") or {}
-    metric = settings.get("optimized_metric")
+    metric = (run.config.get("run") or {}).get("optimized_metric")
     yield from run.warnings
     if metric:
         yield CHOOSING.format(metric=metric)

@@ -83,8 +83,8 @@ FIELDS = {
 }
 
 
+# What headlines are called in a line.
 SHORT = {"accuracy": "accuracy", "r2": "R²", "label_accuracy": "labels right"}
-"""What headlines are called in a line."""
 
 
 def number(value: Any) -> str:

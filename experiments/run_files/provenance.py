@@ -72,8 +72,7 @@ class Provenance:
         file = self._directory.path / PROVENANCE
         self._session["first_round"] = first_round
         try:
-            earlier = read_json_if_there(file, PROVENANCE_KINDS).get("sessions", [])
-            self._sessions = [*earlier, self._session]
+            self._sessions = [*read_json_if_there(file, PROVENANCE_KINDS).get("sessions", []), self._session]
         except (OSError, RunDirectoryError) as error:  # which keeps no run from being resumed
             set_aside(file, error)
 

@@ -79,10 +79,9 @@ class Run:
     def warnings(self) -> tuple[str, ...]:
         """Warnings from before the first round, as the run began, and those of its statement; each once."""
         before, stated = self.mechanism.get("misgivings") or (), self.privacy.get("warnings") or ()
-        of_statement = [sentence.removeprefix("Warning: ") for sentence in stated]
         return (
             *(sentence for sentence in before if sentence not in self.privacy["paragraph"]),
-            *of_statement,
+            *[sentence.removeprefix("Warning: ") for sentence in stated],
         )
 
     def score(self, metric: str) -> float:

@@ -138,8 +138,7 @@ def recorded_parts(settings: Settings, path: Path) -> Settings:
     given = settings.population.parts
     if given is not None and list(given) != recorded:
         raise SettingError(f"{PARTS} is {list(given)}, which run.extend alone writes; leave it null.")
-    parts = recorded and tuple(recorded)
-    return replace(settings, population=replace(settings.population, parts=parts))
+    return replace(settings, population=replace(settings.population, parts=recorded and tuple(recorded)))
 
 
 def taken_up(settings: Settings, directory: RunDirectory) -> Settings | None:
