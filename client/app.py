@@ -112,10 +112,9 @@ class Resident:
 
     def begin(self) -> Trainer:
         """Make the trainer before any turn, and return it; raises what making it raises."""
-        trainer = self._make()
-        self._device = trainer.device
-        self._trainer = trainer
-        return trainer
+        self._trainer = self._make()
+        self._device = self._trainer.device
+        return self._trainer
 
     def restore(self) -> None:
         """Make the trainer again where the last turn has spoilt it, before the next client's data are read.
@@ -210,11 +209,8 @@ def make_client_app(
     @app.train()
     def train(message: Message, context: Context) -> Message:
         tasks, sent = unpack(message)
-        values: list[bytes] = []
-        for task in tasks:
-            resident.restore()
-            values.append(play(resident, examples_of, sent, task, context, plan, on_failure))
-        return pack(values, message)
+        played = (play(resident, examples_of, sent, task, context, plan, on_failure) for task in tasks)
+        return pack([*played], message)
 
     return app
 
@@ -272,12 +268,12 @@ def play(
     """Return what leaves a client after its turn.
 
     Where it could not train, or what it trained could not be privatized, that of the zero update, as where training left
-    the finite numbers: `on_failure` alone is told.
+    the finite numbers: `on_failure` alone is told. Raises `DeviceLostError` before anything of the client is read.
     """
+    resident.restore()
     try:
-        turn = task.turn
-        examples = examples_of(turn.client, context)
-        order = plan.seed.generator("data order", turn.client, turn.epoch)
+        examples = examples_of(task.turn.client, context)
+        order = plan.seed.generator("data order", task.turn.client, task.turn.epoch)
         kept = resident.play(sent, examples, order, task.mask_key)
         sendable = sent_bytes(kept.values, task, is_short=kept.is_short if plan.sends_bit else None)
     except (Exception, SystemExit) as error:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, TypeVar
 
-from fedmf.errors import FedmfError, SettingError, message_line, typed_line
+from fedmf.errors import FedmfError, SettingError, one_line
 
 T = TypeVar("T")
 
@@ -43,15 +43,6 @@ def reason(error: BaseException) -> str:
     # The user's own code may be installed like a library: it is named where no other is.
     places = [place for place in frames if not place[0].startswith(_LIBRARIES)] or frames
     return line + (" ({}:{})".format(*places[-1]) if places else "")
-
-
-def one_line(error: BaseException, text: str | None = None) -> str:
-    """Return type and message of `error` as one line, see `typed_line`; of an error of ours the message.
-
-    >>> one_line(ValueError("a\\nb.")), one_line(KeyError()), one_line(SettingError("It is 3."))
-    ('ValueError: a b', 'KeyError', 'It is 3.')
-    """
-    return message_line(error, text) if isinstance(error, FedmfError) else typed_line(error, text)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import UninitializedParameter
 
 from client.imports import need
-from fedmf.errors import SettingError, message_line
+from fedmf.errors import SettingError, one_line
 from fedmf.npz import read_npz
 from fedmf.updates.vectors import Layout, Vector
 
@@ -160,7 +160,7 @@ def _read_arrays(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
         try:
             arrays[name] = _as_array(found[name])
         except (TypeError, RuntimeError) as error:  # sparse, quantized, or without values
-            raise ValueError(f"{name} is no dense array of numbers: {message_line(error)}") from error
+            raise ValueError(f"{name} is no dense array of numbers: {one_line(error)}") from error
     return arrays
 
 

@@ -146,12 +146,10 @@ def hadamard(vector: Tensor) -> Tensor:
 
 def _norm(vector: Tensor) -> Tensor:
     """Return the Euclidean norm, accumulated in float64: not finite where an entry is not."""
-    norm: Tensor = torch.linalg.vector_norm(vector, dtype=torch.float64)
-    return norm
+    return torch.linalg.vector_norm(vector, dtype=torch.float64)  # type: ignore[no-any-return]
 
 
 def _clip(vector: Tensor, norm: Tensor, bound: float, margin: float) -> Tensor:
     """Return `vector`, whose norm is `norm`, scaled into the ball of radius `bound`; never longer than `bound`."""
     limit = bound * (1 - margin)
-    factor = torch.where(norm > limit, limit / norm, 1.0)
-    return (vector.double() * factor).float()
+    return (vector.double() * torch.where(norm > limit, limit / norm, 1.0)).float()

@@ -40,7 +40,10 @@ def rehearse(
     about that is returned. Nor does it show whether a user's code keeps something between turns. `model` and torch's, numpy's
     and Python's global generators are as they were, in any case.
     """
-    examples = public_batch(dataset.test, batch_size)
+    # Copies of the first examples that have a target which counts.
+    parts = [(part != IGNORED_TARGET).reshape(len(part), -1).any(axis=1) for part in pieces(dataset.test.y)]
+    rows = np.flatnonzero(np.concatenate(parts))[:batch_size]
+    examples = Examples(dataset.test.x[rows], dataset.test.y[rows])  # an array of indices copies
     with global_generators_kept():
         trainer = calling("the trainer could not be made", make_trainer)
         device = trainer.device
@@ -61,17 +64,6 @@ def rehearse(
             if not trainer.is_known:
                 check_repeats(trainer, start, examples, update)
             return warning
-
-
-def public_batch(examples: Examples, size: int) -> Examples:
-    """Return copies of the first `size` examples that have a target which counts.
-
-    >>> public_batch(Examples(np.arange(3.0), np.array([IGNORED_TARGET, 1, 2])), 1).x.tolist()
-    [1.0]
-    """
-    parts = [(part != IGNORED_TARGET).reshape(len(part), -1).any(axis=1) for part in pieces(examples.y)]
-    rows = np.flatnonzero(np.concatenate(parts))[:size]
-    return Examples(examples.x[rows], examples.y[rows])  # an array of indices copies
 
 
 def turn(trainer: Trainer, start: Vector, examples: Examples) -> Vector:

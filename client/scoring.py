@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from client.data.dataset import CLASSIFICATION, IGNORED_TARGET, MULTILABEL, REGRESSION, Examples
-from client.imports import calling, import_maker, one_line
+from client.imports import calling, import_maker
 from client.metrics import HEADLINES, Metric
 from client.settings import check_loss
-from fedmf.errors import SettingError
+from fedmf.errors import SettingError, one_line
 
 SCORED_AT_ONCE = 256  # examples
 

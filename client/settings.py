@@ -11,14 +11,15 @@ DEVICES = ("auto", "cpu", "cuda")
 LOSSES = ("cross_entropy", "mse", "bce_with_logits")
 OPTIMIZERS = ("sgd", "adam")
 AUTOCASTS = ("bfloat16",)
+# What texts are split into.
 LEVELS = ("words", "characters")
-"""What texts are split into."""
+# What a model can be scored on with Stack Overflow.
 TEST_SPLITS = ("test", "validation", "heldout")
-"""What a model can be scored on with Stack Overflow."""
+# What the test set of data without a split is a share of: each user's rows, or the users.
 TEST_UNITS = ("rows", "users")
-"""What the test set of data without a split is a share of: each user's rows, or the users."""
+# What the clients do that are held out.
 HELD_OUT_USES = ("score", "train", "none")
-"""What the clients do that are held out."""
+# How examples without users are dealt to clients: our names of classes of flwr-datasets.
 PARTITIONERS = {
     "iid": "IidPartitioner",
     "dirichlet": "DirichletPartitioner",
@@ -32,7 +33,6 @@ PARTITIONERS = {
     "sizes": "SizePartitioner",
     "grouped": "GroupedNaturalIdPartitioner",
 }
-"""How examples without users are dealt to clients: our names of classes of flwr-datasets."""
 
 
 _at_least_one = partial(check_at_least, least=1)

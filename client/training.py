@@ -20,7 +20,7 @@ parameters minus what was sent, and is clipped, rotated and masked; whatever is 
 what is frozen is not sent; torch's generators are seeded and put back.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -58,8 +58,8 @@ _DRAWING = (nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d, nn.modules
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as Kingma and Ba 2015 give them and torch has them
 
+# Moves the parameters along their gradients, which it may overwrite.
 Step = Callable[[list[Tensor]], None]
-"""Moves the parameters along their gradients, which it may overwrite."""
 
 
 def pick_device(device: str) -> torch.device:
@@ -112,8 +112,7 @@ class Trainer:
 
     def update(self, start: Vector, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Vector:
         """Return trained minus `start`, (d,) float32, on the host; see `train`."""
-        trained = self.train(torch.tensor(start), x, y, order=order).cpu()
-        return trained.numpy() - start
+        return self.train(torch.tensor(start), x, y, order=order).cpu().numpy() - start
 
     def train(self, start: Tensor, x: np.ndarray, y: np.ndarray, *, order: np.random.Generator) -> Tensor:
         """Return what trains, (d,) float32, from `start` after the settings' passes over x [m, ...], y [m, ...].
@@ -135,8 +134,13 @@ class Trainer:
         parameters, settings = trained_parameters(self._model), self._settings
         with apart:
             if self.own_loop is None:
-                kept, loss = list(parameters.values()), self._loss
-                _train(self._model, kept, (inputs, targets), settings=settings, loss=loss, order=order)
+                # They have no gradient before and after: autograd then hands over the arrays that it computed, so that none
+                # is zeroed first and none is copied.
+                kept = list(parameters.values())
+                step = new_step(settings, [parameter.detach() for parameter in kept])
+                for some, theirs in islice(_batches(inputs, targets, settings, order), settings.max_steps):
+                    torch.autograd.backward(self._loss(_outputs(self._model, some, settings), theirs))
+                    step([_taken_gradient(parameter) for parameter in kept])
             else:
                 settings = replace(settings)  # a copy: it is frozen, but not against everything
                 trained = self.own_loop(
@@ -181,30 +185,9 @@ class Trainer:
         return digest_tensors(fixed_tensors(self._made))
 
 
-def _train(
-    model: nn.Module,
-    parameters: Sequence[nn.Parameter],
-    examples: tuple[Tensor, Tensor],
-    *,
-    settings: TrainingSettings,
-    loss: Loss,
-    order: np.random.Generator,
-) -> None:
-    """Train `model` in place on inputs [m, ...] and targets [m, ...], shuffled by `order`.
-
-    `parameters` are those that train. They have no gradient before and after: autograd then hands over the arrays that it
-    computed, so that none is zeroed first and none is copied.
-    """
-    step = new_step(settings, [parameter.detach() for parameter in parameters])
-    for x, y in islice(_batches(*examples, settings, order), settings.max_steps):
-        torch.autograd.backward(loss(_outputs(model, x, settings), y))
-        step([_taken_gradient(parameter) for parameter in parameters])
-
-
 def _batches(
     x: Tensor, y: Tensor, settings: TrainingSettings, order: np.random.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the inputs and targets of each batch, for all epochs."""
     for _ in range(settings.epochs):
         shuffled = torch.from_numpy(order.permutation(len(x))).to(x.device)
         for chosen in torch.split(shuffled, settings.batch_size):

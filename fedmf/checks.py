@@ -37,6 +37,10 @@ check_non_negative = number_check("be a finite number, 0 or above", lambda value
 check_open_unit = number_check("lie strictly between 0 and 1", lambda value: 0 < value < 1)
 check_below_one = number_check("lie in [0, 1)", lambda value: 0 <= value < 1)
 check_share = number_check("lie in (0, 1]", lambda value: 0 < value <= 1)
+# Of a noise: its square is a float, and no step of its lattice underflows.
+check_noise = number_check(
+    "be at least 1e-100 where it is not 0, and finite", lambda value: value == 0 or value >= 1e-100
+)
 
 
 def check_at_least(name: str, value: int, least: int) -> None:

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmf.checks import check_open_unit, check_positive
-from fedmf.errors import RunDirectoryError, SettingError
+from fedmf.checks import check_noise, check_open_unit, check_positive
+from fedmf.errors import RunDirectoryError
 from fedmf.mechanisms.noise import NoiseRow, released
 from fedmf.randomness import SecretKey, gaussian_row
 from fedmf.sealing import seal, unseal
@@ -40,7 +40,6 @@ from fedmf.updates.vectors import Vector
 RATE = 1.0
 FURTHEST = 2.0**20  # c and 1/c, so that no update over- or underflows
 LARGEST_CHANGE = 30.0  # of log c, more than from one end to the other
-SMALLEST_NOISE = 1e-100  # whose square is a float
 MORE_NOISE = 1.01  # on the sums, what a count may cost that is not told how much
 MOST_NOISE = 0.1  # of z_s, a share of the clients asked in an epoch
 _COUNT = "count"
@@ -64,8 +63,7 @@ class AdaptiveClipping:
         check_positive("adapt_rate", self.rate)
         if self.noise is not None:
             check_positive("adapt_noise", self.noise)
-            if self.noise < SMALLEST_NOISE:
-                raise SettingError(f"adapt_noise is {self.noise:g}; it must be at least {SMALLEST_NOISE:g}.")
+            check_noise("adapt_noise", self.noise)
 
     def moved(self, scale: Vector | None, count: float, heard: int) -> Vector:
         """Return the next epoch's scale 1/c (1,) float32, from the last one's (None: 1) and the count, of `heard` clients.

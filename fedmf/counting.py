@@ -44,9 +44,9 @@ from fedmf.accounting.floating_point import MOST, check_price, finite_precision
 from fedmf.checks import check_at_least, check_open_unit, check_positive
 from fedmf.errors import SettingError
 from fedmf.mechanisms import Factorization, design, prefix_sum
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.noise import next_noise, released
 from fedmf.mechanisms.streams.protocol import StreamState
+from fedmf.mechanisms.workload import Float64
 from fedmf.randomness import SecretKey
 
 
@@ -79,8 +79,7 @@ class Counter:
 
     def start(self, *, key: SecretKey) -> CounterState:
         """Return the state before the first vector. A key serves one counter, once."""
-        stream = self.factorization.stream.init(self.dimension)
-        return CounterState(np.zeros(self.dimension), stream, key)
+        return CounterState(np.zeros(self.dimension), self.factorization.stream.init(self.dimension), key)
 
     def feed(self, value: ArrayLike, state: CounterState) -> tuple[Float64, CounterState]:
         """Return the private sum (d,) of all vectors so far, `value` included, and the next state.
@@ -106,8 +105,7 @@ class Counter:
         The largest standard deviation times the normal quantile of failure / (2 T d): a union bound.
         """
         check_open_unit("failure", failure)
-        share = failure / (2 * self.factorization.rounds * self.dimension)
-        return float(-ndtri(share) * self.stddev.max())
+        return float(-ndtri(failure / (2 * self.factorization.rounds * self.dimension)) * self.stddev.max())
 
 
 def continual_counter(
@@ -126,7 +124,6 @@ def continual_counter(
     check_positive("epsilon", epsilon)
     if epsilon > LARGEST:
         raise SettingError(f"epsilon is {epsilon:g}; a counter claims no privacy above {LARGEST:g}.")
-    check_open_unit("delta", delta)
     check_positive("norm", norm)
     check_at_least("dimension", dimension, 1)
     factorization, precision = design(family, prefix_sum(rounds)), 0.0
@@ -175,16 +172,14 @@ class OnlineLearner:
         """Return the next point (d,) and state from the gradient at the last point, clipped to norm L."""
         released, state = self.counter.feed(gradient, state)
         point = -self.learning_rate * released
-        length = float(np.linalg.norm(point))
-        return point * min(1.0, self.radius / max(length, 1e-300)), state
+        return point * min(1.0, self.radius / max(float(np.linalg.norm(point)), 1e-300)), state
 
     def regret_bound(self) -> float:
         """Return the bound on the expected regret over all rounds, least at the learning rate of `online_learner`.
 
         There it is R sqrt(T L^2 + 2 L sqrt(d T) sigma ||B||_F).
         """
-        growth = _growth(self.counter)
-        return self.radius**2 / (2 * self.learning_rate) + self.learning_rate * growth / 2
+        return self.radius**2 / (2 * self.learning_rate) + self.learning_rate * _growth(self.counter) / 2
 
 
 def online_learner(
@@ -205,8 +200,7 @@ def online_learner(
     counter = continual_counter(
         rounds, epsilon=epsilon, delta=delta, norm=lipschitz, dimension=dimension, family=family
     )
-    growth = _growth(counter)
-    return OnlineLearner(counter, radius, radius / math.sqrt(growth))
+    return OnlineLearner(counter, radius, radius / math.sqrt(_growth(counter)))
 
 
 def _growth(counter: Counter) -> float:

@@ -50,20 +50,18 @@ class RunStoppedError(FedmfError):
     """A run cannot continue now, through no mistake of its user; it can be resumed."""
 
 
-def message_line(error: BaseException, text: str | None = None) -> str:
-    """Return the message of `error`, or `text` in its place, as one line of printable text, cut after 300 characters."""
+def one_line(error: BaseException, text: str | None = None) -> str:
+    """Return type and message of `error`, or `text` in its place, as one printable line without a full stop, cut after 300 letters.
+
+    Of an error of ours it is the message alone.
+
+    >>> one_line(ValueError("a\\nb.")), one_line(KeyError()), one_line(SettingError("It is 3."))
+    ('ValueError: a b', 'KeyError', 'It is 3')
+    """
     try:
         text = str(error) if text is None else text
     except (Exception, SystemExit):  # of a class of the user
         text = ""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
-
-
-def typed_line(error: BaseException, text: str | None = None) -> str:
-    """Return type and `message_line` of `error`, without a full stop.
-
-    >>> typed_line(ValueError("a\\nb.")), typed_line(KeyError())
-    ('ValueError: a b', 'KeyError')
-    """
-    return f"{type(error).__name__}: {message_line(error, text).removesuffix('.')}".removesuffix(": ")
+    line = line.removesuffix(".") if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+    return line if isinstance(error, FedmfError) else f"{type(error).__name__}: {line}".removesuffix(": ")

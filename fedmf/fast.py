@@ -13,15 +13,12 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from fedmf import normals
-from fedmf.normals import LAYER, STEP, TRY
+from fedmf.normals import LAYER, STEP, TRY, Indices, Words
 
-Words = npt.NDArray[np.uint64]
-Indices = npt.NDArray[np.int64]
-Float64 = npt.NDArray[np.float64]
-Reals = npt.NDArray[Any]  # float32 or float64; all of one call are of one type
+Float64 = np.typing.NDArray[np.float64]
+Reals = np.typing.NDArray[Any]  # float32 or float64; all of one call are of one type
 
 _BLOCK, _PANEL = 1 << 10, 1 << 16
 _compiled = numba.njit(cache=True, error_model="numpy")
@@ -79,9 +76,9 @@ def settle_open(
 
 @_compiled
 def add(
-    total: npt.NDArray[np.int64],
-    coordinates: npt.NDArray[np.int64],
-    values: npt.NDArray[np.float32],
+    total: np.typing.NDArray[np.int64],
+    coordinates: np.typing.NDArray[np.int64],
+    values: np.typing.NDArray[np.float32],
     bound: np.float32,
     scale: np.float32,
 ) -> None:
@@ -97,11 +94,11 @@ def add(
 @_compiled
 def positions(
     words: Words,
-    guide: npt.NDArray[np.int16],
+    guide: np.typing.NDArray[np.int16],
     table: Words,
     position: int,
     dimension: int,
-    kept: npt.NDArray[np.int64],
+    kept: np.typing.NDArray[np.int64],
 ) -> tuple[int, int]:
     """Write the coordinates that `words` keep into `kept`; return the last one looked at, and how many were kept.
 
@@ -142,7 +139,9 @@ def transform(vector: Reals, factor: Any, out: Reals) -> None:
 
 
 @_compiled
-def sweep(update: Reals, start: Reals, signs: npt.NDArray[np.int8], factor: Any, transformed: Reals) -> float:
+def sweep(
+    update: Reals, start: Reals, signs: np.typing.NDArray[np.int8], factor: Any, transformed: Reals
+) -> float:
     """Write H (factor signs (update - start)) into `transformed`, and return the sum of squares of update - start.
 
     All are float32 and padded with zeros to the power of two that `transformed` is long; an empty `start` stands for
@@ -179,7 +178,6 @@ def _transform_block(here: Reals, there: Reals, out: Reals) -> None:
 
 @_inlined
 def _butterfly(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the transform of four numbers."""
     plus, minus, plus_too, minus_too = a + b, a - b, c + d, c - d
     return plus + plus_too, minus + minus_too, plus - plus_too, minus - minus_too
 

@@ -10,27 +10,18 @@ from importlib import import_module
 from pathlib import Path
 
 
-def public_names(source: str) -> dict[str, str]:
-    """Return {name: its module} of what a package's source imports for type checkers alone.
-
-    >>> public_names("if TYPE_CHECKING:\\n    from math import pi as pi")
-    {'pi': 'math'}
-    """
-    (block,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
-    return {
-        alias.name: node.module or ""
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-
-
 def lazily(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
     """Return the `__getattr__` and `__dir__` (PEP 562) and the `__all__` of the `package` in `file`.
 
     Its public names are those that it imports under `if TYPE_CHECKING`, so that they are listed once.
     """
-    home = public_names(Path(file).read_text(encoding="utf-8"))
+    (block,) = (node for node in ast.parse(Path(file).read_bytes()).body if isinstance(node, ast.If))
+    home = {
+        alias.name: node.module or ""
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
     def find(name: str) -> object:
         if name not in home:

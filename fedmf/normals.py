@@ -33,7 +33,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmf.compiling import loops
 
@@ -62,10 +61,9 @@ TAYLOR = tuple(
     1.0 / n for n in (479001600, 39916800, 3628800, 362880, 40320, 5040, 720, 120, 24, 6, 2, 1, 1)
 )  # 1/n!
 
-Words = npt.NDArray[np.uint64]
-Reals = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
-Tables = tuple[Words, Words, Words, Reals, Reals]
+Words = np.typing.NDArray[np.uint64]
+Reals = np.typing.NDArray[np.float64]
+Indices = np.typing.NDArray[np.int64]
 
 
 def stack(
@@ -83,7 +81,7 @@ def stack(
 
 
 @cache
-def tables() -> Tables:
+def tables() -> tuple[Words, Words, Words, Reals, Reals]:
     """Return, by layer: places with both signs, those inside the next layer, the words to reject, foot and height."""
     widths, heights = stack(decimal.Decimal(AREA), LOG2_STD, LAYERS, REACH)
     places = np.array([2 * width for width in widths], np.uint64)

@@ -1,6 +1,5 @@
 """What speaks against a run before it begins, in sentences: from its plan alone, so that no client has a part in it."""
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -96,7 +95,7 @@ def noise_of_run(plan: "Plan") -> float:
 def about_noise(plan: "Plan") -> str | None:
     """Return what to say of a `noise_over_signal` with which runs ended near chance, with all that would help; else None."""
     ratio, dimension = noise_of_run(plan), plan.dimension
-    length, is_calibrated = math.sqrt(dimension) * ratio, plan.privacy.epsilon is not None
+    length, is_calibrated = dimension**0.5 * ratio, plan.privacy.epsilon is not None
     if ratio > MOST_NOISE:
         which, smaller = f"small runs above {MOST_NOISE}", ""
     elif ratio > MOST_NOISE_OF_LARGE and length > LONGEST_NOISE:

@@ -20,24 +20,22 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedmf.checks import check_at_least
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.randomness import PublicSeed
 
-Indices = npt.NDArray[np.int64]
+Indices = np.typing.NDArray[np.int64]
 
+# Up to so many clients an epoch's arrangement is a shuffle, exactly uniform and made in a millisecond.
 SHUFFLED = 2**16
-"""Up to so many clients an epoch's arrangement is a shuffle, exactly uniform and made in a millisecond."""
 
+# Four make it a permutation that few queries cannot tell from a uniform one (Luby and Rackoff 1988); over all of a small
+# domain more are needed, and tests/fedmf/test_participation.py looks at those.
 NETWORK_STEPS = 24
-"""Four make it a permutation that few queries cannot tell from a uniform one (Luby and Rackoff 1988); over all of a small
-domain more are needed, and tests/fedmf/test_participation.py looks at those."""
 
 MOST = 2**62  # numbers to permute: sums of two halves, and a b, stay far below 2^63
 
@@ -114,7 +112,7 @@ class Participation:
         starts = [part.first for part in self.parts]
         return tuple(end - start for start, end in pairwise([*starts, self.epochs]))
 
-    def extended(self, after: int, epochs: int) -> Self:
+    def extended(self, after: int, epochs: int) -> "Participation":
         """Return the participation of a run that ended after `after` epochs and continues for `epochs` more.
 
         Raises `SettingError` where the last part cannot have ended there.
@@ -198,5 +196,4 @@ def _network(numbers: Indices, size: int, key: bytes) -> Indices:
     for step in range(0, NETWORK_STEPS, 2):
         left = (left + function(step, right, a)) % a
         right = (right + function(step + 1, left, b)) % b
-    images: Indices = a * right + left
-    return images
+    return a * right + left

@@ -118,11 +118,7 @@ class Plan:
 
         None too where it would add more than 2 `MOST`: `make_plan` refuses that but for runs that claim no privacy.
         """
-        return _stated(self._price)
-
-    @cached_property
-    def _price(self) -> FloatingPoint | None:
-        return self._price_of(self.epoch_event)
+        return _stated(self._price_of(self.epoch_event))
 
     def _price_of(self, event: EpochEvent) -> FloatingPoint | None:
         """Return what finite precision adds to epochs with the noise of `event`; None without noise."""
@@ -298,7 +294,7 @@ class Plan:
 
         Raises `SettingError` where none is enough.
         """
-        if self.count_noise and self.with_noise_multiplier(MOST_MULTIPLIER).spent().epsilon > epsilon:
+        if self.count_noise and replace(self, noise_multiplier=MOST_MULTIPLIER).spent().epsilon > epsilon:
             raise SettingError(
                 f"adapt_noise is {self.count_noise:g}, with which the counts alone cost more than epsilon={epsilon:g}. "
                 "Take a larger one, or set adapt_noise to None."
@@ -311,7 +307,7 @@ class Plan:
             count_noise=self.epoch_event.count_noise,
             **self._terms | {"precision": precision},
         )
-        return self.with_noise_multiplier(noise_multiplier)
+        return replace(self, noise_multiplier=noise_multiplier)
 
     @property
     def noise_without_count(self) -> float:
@@ -331,9 +327,10 @@ class Plan:
         """
         plan, target = self, self.privacy.epsilon
         if target is None:
-            target = self.with_noise_multiplier(self.noise_multiplier / MORE_NOISE).spent().epsilon
+            target = replace(self, noise_multiplier=self.noise_multiplier / MORE_NOISE).spent().epsilon
         else:
-            plan = self.with_noise_multiplier(float(rounded_up(MORE_NOISE * self.noise_multiplier, DIGITS)))
+            more = float(rounded_up(MORE_NOISE * self.noise_multiplier, DIGITS))
+            plan = replace(self, noise_multiplier=more)
         near = plan.noise_multiplier / math.sqrt(MORE_NOISE**2 - 1)
         plan = replace(plan, clipping=replace(clipping, noise=near or None))
         if not 0 < target < math.inf:
@@ -351,16 +348,10 @@ class Plan:
 
     def check_precision(self) -> None:
         """Raise `SettingError` where finite precision adds more than 2 `MOST` to an epsilon that any epoch could claim."""
-        if self._price is not None and self.spent(1).epsilon <= LARGEST:
-            check_price(
-                self._price,
-                f"{self.participation.rounds} rounds of {self.factorization.family}",
-                self.dimension,
-            )
-
-    def with_noise_multiplier(self, noise_multiplier: float) -> Self:
-        """Return the plan with another noise multiplier."""
-        return replace(self, noise_multiplier=noise_multiplier)
+        price = self._price_of(self.epoch_event)
+        if price is not None and self.spent(1).epsilon <= LARGEST:
+            what = f"{self.participation.rounds} rounds of {self.factorization.family}"
+            check_price(price, what, self.dimension)
 
 
 def _stated(price: FloatingPoint | None) -> FloatingPoint | None:

@@ -16,7 +16,6 @@ import secrets
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedmf.checks import check_at_least
@@ -101,21 +100,19 @@ class PublicSeed:
         """Return 32 public bytes for one purpose and position, unrelated to those of all others."""
         return hashlib.sha256(_encode("public", self.value, purpose, *position)).digest()
 
-    def signs(self, count: int, purpose: str) -> npt.NDArray[np.float32]:
+    def signs(self, count: int, purpose: str) -> np.typing.NDArray[np.float32]:
         """Return `count` fair signs, +1 or -1, shape (count,), float32, the same bits on every platform."""
         digest = hashlib.shake_256(_encode("public", self.value, purpose)).digest((count + 7) // 8)
-        bits = np.unpackbits(np.frombuffer(digest, np.uint8), count=count)
-        return 1 - 2 * bits.astype(np.float32)
+        return 1 - 2 * np.unpackbits(np.frombuffer(digest, np.uint8), count=count).astype(np.float32)
 
 
-def uniform_words(key: SecretKey, count: int, *, first: int = 0) -> npt.NDArray[np.uint64]:
+def uniform_words(key: SecretKey, count: int, *, first: int = 0) -> np.typing.NDArray[np.uint64]:
     """Return words first .. first+count-1 of the key's stream: (count,) uint64, AES-256 in counter mode."""
     block, skip = divmod(first, 2)
-    stream = _keystream(key, block)
-    return np.frombuffer(stream.update(bytes(8 * (count + skip))), "<u8", count, 8 * skip)
+    return np.frombuffer(_keystream(key, block).update(bytes(8 * (count + skip))), "<u8", count, 8 * skip)
 
 
-def gaussian_row(key: SecretKey, row: int, dimension: int) -> npt.NDArray[np.float64]:
+def gaussian_row(key: SecretKey, row: int, dimension: int) -> np.typing.NDArray[np.float64]:
     """Return fresh row `row` of the epoch that `key` belongs to: (dimension,) float64 of independent half-integers.
 
     They are normal numbers times 2^44 on a lattice, of the law that `fedmf.normals` states, from an AES-256 counter

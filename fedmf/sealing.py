@@ -64,14 +64,12 @@ def private_box_key(file: Path) -> X25519PrivateKey:
 
 def server_channel(run: X25519PrivateKey, server: X25519PrivateKey, node: X25519PublicKey) -> Channel:
     """Return the channel to a node, as the server of a run makes it with the run's and its own private key."""
-    secrets = run.exchange(node) + server.exchange(node)
-    return _channel(secrets, run.public_key(), server.public_key(), node)
+    return _channel(run.exchange(node) + server.exchange(node), run.public_key(), server.public_key(), node)
 
 
 def node_channel(run: X25519PublicKey, server: X25519PublicKey, node: X25519PrivateKey) -> Channel:
     """Return the channel to the server of a run, as a node makes it with its own private key."""
-    secrets = node.exchange(run) + node.exchange(server)
-    return _channel(secrets, run, server, node.public_key())
+    return _channel(node.exchange(run) + node.exchange(server), run, server, node.public_key())
 
 
 def _channel(secrets: bytes, *keys: X25519PublicKey) -> Channel:

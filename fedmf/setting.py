@@ -19,8 +19,8 @@ ROTATIONS = ("hadamard", "identity")
 VALUE_TYPES = ("float32", "int8")
 SCHEDULES = ("constant", "decay", "cosine", "cooldown", "step")
 
+# The default of a setting that must be given.
 REQUIRED: Any = MISSING
-"""The default of a setting that must be given."""
 
 
 def setting(

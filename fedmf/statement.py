@@ -4,16 +4,14 @@
 stated about a run's privacy.
 """
 
-import dataclasses
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fedmf.accounting import Ledger, PrivacySpent
 from fedmf.accounting.caveats import (
-    CHOICE,
     LARGEST,
     LONGER,
     NOT_COVERED,
@@ -30,14 +28,6 @@ if TYPE_CHECKING:  # a plan needs the mechanisms, which take longer to import th
 
 SECRETS_FROM_SYSTEM = "from the operating system"
 SECRETS_REPRODUCIBLE = "reproducible, NOT private"
-RELEASED = (
-    "every model iterate, hence every noisy sum of every round, to anyone, also to an adversary who chooses "
-    "later updates after seeing earlier releases"
-)
-TRUST = (
-    "the server is trusted: it sees masked updates without noise and holds the mask and noise keys "
-    "(central privacy)"
-)
 
 
 @dataclass(frozen=True)
@@ -87,7 +77,7 @@ class Statement(PrivacySpent):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as JSON-ready values (privacy.json): infinite becomes None, tuples lists."""
-        said: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)), parse_constant=lambda _: None)
+        said: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
         if self.clipping is None:
             del said["clipping"]
         return said
@@ -228,13 +218,13 @@ def write_statement(plan: "Plan", ledger: Ledger, conduct: Conduct) -> Statement
     assert (conduct.participation_observed or 0) <= epochs, "a client took part twice in an epoch"
     if event.noise_multiplier == 0:
         spent = replace(spent, epsilon=math.inf, epsilon_rdp=math.inf)
-    is_noisy = math.isfinite(spent.epsilon)
     return Statement(
         **vars(spent),
-        private=is_noisy and not conduct.reproducible and spent.epsilon <= LARGEST,
+        private=math.isfinite(spent.epsilon) and not conduct.reproducible and spent.epsilon <= LARGEST,
         unit_of_privacy=conduct.unit_of_privacy,
-        released=RELEASED,
-        trust=TRUST,
+        released="every model iterate, hence every noisy sum of every round, to anyone, also to an adversary who chooses later "
+        "updates after seeing earlier releases",
+        trust="the server is trusted: it sees masked updates without noise and holds the mask and noise keys (central privacy)",
         mechanism=plan.factorization.family,
         rounds_per_epoch=who.rounds_per_epoch,
         epochs=epochs,
@@ -278,7 +268,10 @@ def _not_covered_besides(plan: "Plan", conduct: Conduct) -> Iterator[str]:
             "which its data alone can decide"
         )
     if conduct.optimized_metric is not None:
-        yield CHOICE.format(metric=conduct.optimized_metric)
+        yield (
+            f"choosing settings by the {conduct.optimized_metric} of several runs, of which this one hands it to a sweep: every run "
+            "on the same clients spends an epsilon of its own, and they compose"
+        )
 
 
 def _warnings(plan: "Plan", ledger: Ledger, conduct: Conduct, epsilon: float) -> Iterator[str]:

@@ -3,13 +3,11 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmf.checks import check_below_one, check_choice
-from fedmf.errors import RunStoppedError, SettingError, typed_line
+from fedmf.errors import RunStoppedError, SettingError, one_line
 from fedmf.setting import SCHEDULES
 from fedmf.updates.vectors import Vector
 from server.optimizer import Optimizer, Slots, form, is_finite
@@ -82,7 +80,7 @@ class Checked(Optimizer):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 yield
         except (Exception, SystemExit) as error:
-            raise RunStoppedError(f"{function} of {self.name} raised {typed_line(error)}.") from error
+            raise RunStoppedError(f"{function} of {self.name} raised {one_line(error)}.") from error
 
 
 def rehearse(optimizer: Checked, model: Vector) -> str:
@@ -137,7 +135,7 @@ def _take_again(fresh: Checked, walked: list[Slots]) -> None:
             )
 
 
-def _copied(state: object) -> dict[str, npt.NDArray[Any]]:
+def _copied(state: object) -> dict[str, np.ndarray]:
     """Return a copy of a state. Raises `TypeError` for something else."""
     if not isinstance(state, Mapping):
         raise TypeError(f"the state is a {type(state).__name__}; it must be a mapping")

@@ -113,10 +113,16 @@ class Checkpoint:
         if not _continues(plan, state):
             return replace(state, secrets=None), replayed
         kept = self._kept()
-        self._check_epoch(plan, kept, state.round)
+        epoch, (under_way, step) = kept.secrets.epoch, state.position(plan)
+        if step and epoch == under_way and kept.mechanism != self.mechanisms[epoch].fingerprint:
+            raise RunDirectoryError(
+                f"epoch {epoch + 1} of the run in {self.folder.parent} began with other tables of its mechanism, and "
+                f"{self.folder / SECRETS} does not hold them; rows of two matrices in one epoch would have a larger sensitivity "
+                "than is accounted. Restore that file, or the version of fedmf and its libraries that began the epoch."
+            )
         kept.origin.check_clients(self.folder.parent, self.clients)
         secrets = secrets_at(plan, kept.secrets, state.round)
-        step, count = state.position(plan)[1], self.record.count(state.round)
+        count = self.record.count(state.round)
         if count is not None and secrets is not None and step:
             secrets = replace(secrets, short=open_count(count.sealed, secrets.key, step - 1))
         return replace(state, secrets=secrets), replayed
@@ -181,7 +187,7 @@ class Checkpoint:
         calculated = self.record.about()["calculated"]
         began, of_counts = calculated.get(NOISE_MULTIPLIER), calculated.get(COUNT_NOISE)
         if began is not None and math.isclose(began, plan.noise_multiplier, rel_tol=APART):
-            plan = plan.with_noise_multiplier(began)
+            plan = replace(plan, noise_multiplier=began)
         if of_counts and math.isclose(of_counts, plan.count_noise, rel_tol=COUNT_APART):
             plan = plan.with_count_noise(of_counts)
         return plan
@@ -256,7 +262,20 @@ class Checkpoint:
         began = {**about["configuration"], **({} if is_over else about["extension"])}
         for key in sorted({*began, *self.configuration} - {*besides}):
             self._check_same(key, began.get(key), self.configuration.get(key), "its own settings")
-        self._check_code(about["code"])
+        # Code that the run does not name, because its version did not, counts as other code.
+        codes = (about["code"], self.code)
+        if differing := [
+            key for key in sorted({*about["code"], *self.code}) if codes[0].get(key) != self.code.get(key)
+        ]:
+            then, now = (
+                " and ".join(f"{key} {code.get(key, 'unknown')}" for key in differing) for code in codes
+            )
+            allow_or_raise(
+                self.allow_version_change,
+                f"the run in {self.folder.parent} was run so far with {then}, and this is {now}.",
+                "Resume it with the code that ran it so far. Only if you know what changed between them: set "
+                "allow_version_change=True, and the run's statement names both.",
+            )
         for key in sorted({*about["calculated"], *self.calculated}):
             old, new = about["calculated"].get(key), self.calculated.get(key)
             if not (old and new and math.isclose(old, new, rel_tol=ROUNDING)):
@@ -278,35 +297,6 @@ class Checkpoint:
         if old != new:
             raise RunDirectoryError(
                 f"{key} is {new!r}, but the run in {self.folder.parent} began with {old!r}; resume it with {remedy}."
-            )
-
-    def _check_code(self, before: Mapping[str, str]) -> None:
-        """Raise `RunDirectoryError` where other code than this process's wrote the base, unless that is allowed.
-
-        Code that the run does not name, because its version did not, counts as other code.
-        """
-        differing = [key for key in sorted({*before, *self.code}) if before.get(key) != self.code.get(key)]
-        if not differing:
-            return
-        then, now = (
-            " and ".join(f"{key} {code.get(key, 'unknown')}" for key in differing)
-            for code in (before, self.code)
-        )
-        allow_or_raise(
-            self.allow_version_change,
-            f"the run in {self.folder.parent} was run so far with {then}, and this is {now}.",
-            "Resume it with the code that ran it so far. Only if you know what changed between them: set "
-            "allow_version_change=True, and the run's statement names both.",
-        )
-
-    def _check_epoch(self, plan: Plan, kept: Kept, released: int) -> None:
-        """Raise `RunDirectoryError` where rounds of the epoch of `kept` were released with other tables."""
-        epoch, (under_way, step) = kept.secrets.epoch, divmod(released, plan.participation.rounds_per_epoch)
-        if step and epoch == under_way and kept.mechanism != self.mechanisms[epoch].fingerprint:
-            raise RunDirectoryError(
-                f"epoch {epoch + 1} of the run in {self.folder.parent} began with other tables of its mechanism, and "
-                f"{self.folder / SECRETS} does not hold them; rows of two matrices in one epoch would have a larger sensitivity "
-                "than is accounted. Restore that file, or the version of fedmf and its libraries that began the epoch."
             )
 
 

@@ -7,12 +7,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum, StrEnum, auto
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmf.checks import check_at_least
 from fedmf.errors import RunDirectoryError, SettingError
@@ -108,18 +106,6 @@ class UnreadyNodes(StrEnum):
     without = "without"
 
 
-class Presence(NamedTuple):
-    """Which nodes should be there, are connected, are in the epoch under way, and have clients in the round, by key.
-
-    With a list of nodes the first are those of the list; the others need not be among them.
-    """
-
-    expected: frozenset[str]
-    connected: frozenset[str]
-    in_epoch: frozenset[str]
-    in_round: frozenset[str]
-
-
 @dataclass(frozen=True)
 class Roster:
     """The clients of one epoch (0-based) of a deployment: how many each node holds.
@@ -147,18 +133,13 @@ class Roster:
         >>> Roster(0, {"b7": 2, "a1": 1}).names([0, 1, 2])
         ['a1:0', 'b7:0', 'b7:1']
         """
-        keys, ends = self._ends
+        keys = sorted(self.nodes)
+        ends = np.cumsum([self.nodes[key] for key in keys])  # after each node, the clients up to its last
         named = []
         for index in indices:
             place = int(np.searchsorted(ends, index, side="right"))
             named.append(f"{keys[place]}:{index - int(ends[place]) + self.nodes[keys[place]]}")
         return named
-
-    @cached_property
-    def _ends(self) -> tuple[list[str], npt.NDArray[np.int64]]:
-        """The nodes in the order of their keys, and after each how many clients there are up to its last."""
-        keys = sorted(self.nodes)
-        return keys, np.cumsum([self.nodes[key] for key in keys])
 
     def to_json(self) -> str:
         """Return the roster as text."""

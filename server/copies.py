@@ -38,8 +38,8 @@ from typing import Any, Self
 import numpy as np
 
 from fedmf.errors import RunDirectoryError
-from fedmf.mechanisms.arrays import Floats
 from fedmf.mechanisms.streams.protocol import StreamState
+from fedmf.mechanisms.workload import Floats
 from fedmf.npz import read_npz
 from fedmf.randomness import SecretKey
 from server.files import packed, sync_folder, write_atomically
@@ -79,9 +79,8 @@ class Place:
 
     def is_same(self, other: "Place") -> bool:
         """Return whether both are the same directory, moved or not, and no copy of each other."""
-        if (self.machine, self.inode) != (other.machine, other.inode):
-            return False
-        return self.device == other.device or self.path == other.path
+        is_like = (self.machine, self.inode) == (other.machine, other.inode)
+        return is_like and (self.device == other.device or self.path == other.path)
 
 
 @dataclass(frozen=True)
@@ -309,7 +308,6 @@ def _opened(run: str, flags: int = 0) -> Iterator[int]:
 
 @cache
 def _warn(why: str) -> None:
-    """Warn once a process."""
     log.warning(
         "how far this run gets cannot be written outside its directory: %s. The run continues, but an older copy of the "
         "directory would not be recognised; set FEDMF_STATE to a folder that can be written.",

@@ -135,7 +135,11 @@ def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iter
     duplicate replies are dropped; an unreadable one becomes an error reply.
     Raises `RunStoppedError` if no message could be sent, or if the grid raises it.
     """
-    awaited = {sent: message for sent, message in zip(_sent(grid, messages), messages, strict=False) if sent}
+    # Flower announces all messages of a call before it uploads the first of their parts. So each has a call of its own where the
+    # grid is elsewhere: a node that is told of a message finds it whole soon, instead of asking for what the others get first,
+    # and works while the next is sent. A grid in this process shares all of them among its workers.
+    ids = grid.push_messages(messages) if _is_here(grid) else [_pushed(grid, one) for one in messages]
+    awaited = {sent: message for sent, message in zip(ids, messages, strict=False) if sent}
     if messages and not awaited:
         raise RunStoppedError("none of the round's tasks could be sent; look at the log of the SuperLink.")
     if len(awaited) < len(messages):
@@ -146,16 +150,6 @@ def exchange(grid: Grid, messages: Sequence[Message], *, timeout: float) -> Iter
 def _is_here(grid: Grid) -> bool:
     """Return whether a grid runs its clients in this process, which its attribute `is_exhausted` tells: no more replies can come."""
     return hasattr(grid, "is_exhausted")
-
-
-def _sent(grid: Grid, messages: Sequence[Message]) -> list[str | None]:
-    """Send `messages`; return their ids, None or nothing for one that could not be sent.
-
-    Flower announces all messages of a call before it uploads the first of their parts. So each has a call of its own where the
-    grid is elsewhere: a node that is told of a message finds it whole soon, instead of asking for what the others get first,
-    and works while the next is sent. A grid in this process shares all of them among its workers.
-    """
-    return list(grid.push_messages(messages)) if _is_here(grid) else [_pushed(grid, one) for one in messages]
 
 
 def _pushed(grid: Grid, message: Message) -> str | None:

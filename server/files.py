@@ -6,7 +6,6 @@ import fcntl
 import io
 import os
 import secrets
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,10 +135,9 @@ def _old_content(path: Path) -> contextlib.AbstractContextManager[BinaryIO | Non
 
     Links are not followed: the author of the folder must not choose which file of its reader is overwritten.
     """
-    if not os.path.lexists(path) or not stat.S_ISREG(os.lstat(path).st_mode):
+    if path.is_symlink() or not path.is_file():
         return contextlib.nullcontext()
-    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
-    return open(descriptor, "wb")
+    return open(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb")
 
 
 def _overwrite(file: BinaryIO) -> None:

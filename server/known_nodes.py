@@ -15,7 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
-from fedmf.checks import check_at_least, check_positive
+from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.sealing import public_box_key
 from server.cohort import UnreadyNodes
@@ -134,8 +134,7 @@ class Attendance:
     `query_timeout` seconds to say how many it holds. A node that `nodes` does not admit is not asked.
 
     `unready` is what happens about a connected node that reports that it is not ready: the epoch waits for it, so that
-    no release depends on what a node says of its data, or begins without it. Raises `SettingError` for a number below 1
-    or a timeout that is not above 0.
+    no release depends on what a node says of its data, or begins without it. Numbers are at least 1, timeouts above 0.
     """
 
     min_available: int
@@ -144,12 +143,6 @@ class Attendance:
     query_timeout: float = 120
     nodes: KnownNodes = EVERY_NODE
     unready: UnreadyNodes = UnreadyNodes.wait
-
-    def __post_init__(self) -> None:
-        check_at_least("min_available", self.min_available, 1)
-        check_at_least("max_clients_per_node", self.max_clients_per_node, 1)
-        check_positive("timeout", self.timeout)
-        check_positive("query_timeout", self.query_timeout)
 
     def most_clients(self, key: str) -> int:
         """Return for how many clients the node with this key counts at most."""

@@ -26,7 +26,7 @@ from fedmf.participation import rounds_that_fit
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from server.cohort import ROSTER, Heard, Presence, Roster, UnreadyNodes, node_of
+from server.cohort import ROSTER, Heard, Roster, UnreadyNodes, node_of
 from server.copies import allow_or_raise
 from server.exchange import exchange, node_report
 from server.files import write_atomically
@@ -79,13 +79,14 @@ class DeployedPopulation:
         folder: Path,
         on_epoch: Callable[[Roster], object] = lambda roster: None,
         on_wait: Callable[[bool], object] = lambda waits: None,
-        on_presence: Callable[[Presence], object] = lambda presence: None,
+        on_presence: Callable[..., object] = lambda **presence: None,
         *,
         accept_copy: bool = False,
     ) -> None:
         """Keep the roster in `folder`; `on_epoch` is called with it when an epoch begins or continues after a restart.
 
-        `on_wait` is called with whether it waits for nodes, `on_presence` with which nodes there are for a round. With
+        `on_wait` is called with whether it waits for nodes, `on_presence` with sets of the keys of
+        nodes by keyword: `expected` (those of the list, if there is one), `connected`, `in_epoch` and `in_round`. With
         `accept_copy` a run continues, with a warning, though a node has answered a later round than it knows.
         """
         self._attendance, self._path, self._accept_copy = attendance, folder / ROSTER, accept_copy
@@ -110,9 +111,9 @@ class DeployedPopulation:
         in_round = {node_of(client) for client in clients}
         there = wait_for_one(grid, self._attendance, in_round)
         self._on_wait(False)
-        in_epoch = frozenset(self._roster.nodes)
-        expected = in_epoch if nodes.listed is None else frozenset(node.key for node in nodes)
-        self._on_presence(Presence(expected, frozenset(there), in_epoch, frozenset(in_round)))
+        in_epoch = {*self._roster.nodes}
+        expected = in_epoch if nodes.listed is None else {node.key for node in nodes}
+        self._on_presence(expected=expected, connected={*there}, in_epoch=in_epoch, in_round=in_round)
         for name in sorted(nodes.called(node) for node in in_round - there.keys() if nodes.admit(node)):
             log.warning("node %s is not connected; its clients are silent in this round", name)
         places: dict[int, list[str]] = {}
@@ -226,8 +227,13 @@ def wait_for_clients(grid: Grid, attendance: Attendance, key: SecretKey) -> dict
         answers |= _ask(grid, unasked, attendance, key)
         present = _present(answers)
         others = _others(listed, there, answers)
-        standing = _standing(attendance, present, others)
-        is_enough = sum(one.clients for one in present.values()) >= attendance.min_available
+        available = sum(one.clients for one in present.values())
+        waited_for = "".join(f"; {why}: {', '.join(names)}" for why, names in others.items() if names)
+        standing = (
+            f"{available} clients behind {len(present)} connected nodes are available; "
+            f"min_available={attendance.min_available} are needed{waited_for}"
+        )
+        is_enough = available >= attendance.min_available
         if is_enough and (attendance.unready is UnreadyNodes.without or not others[NodeStatus.UNREADY]):
             if not counted:
                 for why, names in others.items():
@@ -284,18 +290,6 @@ def _others(
         for why in NodeStatus
         if why is not NodeStatus.PRESENT
     }
-
-
-def _standing(
-    attendance: Attendance, present: Mapping[str, Answer], others: Mapping[NodeStatus, Mapping[str, str]]
-) -> str:
-    """Return how many clients are available, and which nodes are waited for and why."""
-    available = sum(one.clients for one in present.values())
-    waited_for = "".join(f"; {why}: {', '.join(names)}" for why, names in others.items() if names)
-    return (
-        f"{available} clients behind {len(present)} connected nodes are available; "
-        f"min_available={attendance.min_available} are needed{waited_for}"
-    )
 
 
 def _ask(grid: Grid, nodes: Mapping[str, int], attendance: Attendance, key: SecretKey) -> dict[str, Answer]:

@@ -18,10 +18,8 @@ then ends as diverged. The paper has no noise; docs/extend.md explains what nois
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmf.checks import check_below_one, check_non_negative, check_positive, number_check
 from fedmf.errors import SettingError
@@ -33,8 +31,8 @@ from fedmf.updates.vectors import Vector
 LEAST_TAU, LARGEST_TAU = 1.1e-19, 1.8e19  # their squares are just inside the normal float32 numbers
 LARGEST = 10.0  # factor of a client's scale, and its inverse the smallest
 
-Slots = Mapping[str, npt.NDArray[Any]]
-"""The state of an optimizer from round to round: arrays by name, (d,) or scalar."""
+# The state of an optimizer from round to round: arrays by name, (d,) or scalar.
+Slots = Mapping[str, np.ndarray]
 
 
 class Optimizer:
@@ -117,7 +115,6 @@ class Sgd(_Descent):
             )
 
     def init(self, parameters: Vector) -> Slots:
-        """Return a velocity of zeros."""
         return {"velocity": np.zeros_like(parameters)}
 
     def update(
@@ -155,7 +152,6 @@ class Adagrad(_Descent):
     )
 
     def init(self, parameters: Vector) -> Slots:
-        """Return m = 0 and v = tau^2."""
         return {"m": np.zeros_like(parameters), "v": np.full_like(parameters, self.tau**2)}
 
     def update(

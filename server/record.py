@@ -70,7 +70,6 @@ _OF_THE_SYSTEM = (
 )
 
 # What is saved about a run with each base: its configuration, what was calculated from it, and by what code.
-About = Mapping[str, Mapping[str, Any]]
 _ABOUT = ("configuration", "calculated", "code", "extension")
 
 
@@ -125,7 +124,7 @@ class Record:
             if release.count is not None:
                 _put(connection, "count", release.round, _json(release.count))
 
-    def save(self, state: ServerState, about: About) -> None:
+    def save(self, state: ServerState, about: Mapping[str, Mapping[str, Any]]) -> None:
         """Save a base after the last release; the one before it and the noisy sums that it covered are removed."""
         slots = {f"{_SLOT}{name}": array for name, array in state.slots.items()}
         scale = {} if state.scale is None else {"scale": state.scale}
@@ -329,7 +328,6 @@ def _digest(data: bytes) -> str:
 
 
 def _put(connection: sqlite3.Connection, owner: str, number: int, data: bytes) -> None:
-    """Write a blob of a round."""
     starts = range(0, len(data), _CHUNK)
     rows = ((owner, number, place, data[start : start + _CHUNK]) for place, start in enumerate(starts))
     connection.executemany("INSERT INTO blob VALUES (?, ?, ?, ?)", rows)
@@ -357,7 +355,6 @@ def _round_digest(about: Sequence[Any], answered: Sequence[str], count: Count | 
 
 
 def _put_base(connection: sqlite3.Connection, number: int, document: Mapping[str, Any]) -> None:
-    """Write the base of a round in the place of the one before."""
     text = _json(document)
     connection.execute("DELETE FROM base")
     connection.execute("INSERT INTO base VALUES (?, ?, ?)", (number, text.decode(), _digest(text)))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmf.accounting import Ledger
 from fedmf.clip_norm import noisy_count, seal_count
@@ -50,7 +49,9 @@ class FixedPoint:
         bound = UNCLIPPED_BOUND if bound is None else bound
         return cls(min(62 - math.ceil(math.log2(bound * (terms + 1))), _MOST_BITS), bound)
 
-    def add(self, total: npt.NDArray[np.int64], coordinates: npt.NDArray[np.int64], values: Vector) -> None:
+    def add(
+        self, total: np.typing.NDArray[np.int64], coordinates: np.typing.NDArray[np.int64], values: Vector
+    ) -> None:
         """Add `values` (k,) float32 at distinct `coordinates` to `total`, zeros (d,) int64 at first, in place, each clipped to the bound."""
         if (fast := loops()) is not None:
             fast.add(total, coordinates, values, np.float32(self.bound), np.float32(2.0**self.bits))
@@ -59,7 +60,9 @@ class FixedPoint:
         scaled *= np.float32(2.0**self.bits)  # exact: a power of two
         np.add.at(total, coordinates, scaled.astype(np.int64))
 
-    def value(self, total: npt.NDArray[np.int64], *, donate: bool = False) -> npt.NDArray[np.float64]:
+    def value(
+        self, total: np.typing.NDArray[np.int64], *, donate: bool = False
+    ) -> np.typing.NDArray[np.float64]:
         """Return the sum, shape of `total`; with `donate` in the memory of `total`, which is then spent.
 
         Float64, until the noise is on: rounding a sum of many values to float32 could lengthen one client's
@@ -188,7 +191,7 @@ def begin_epoch(plan: Plan, state: ServerState) -> ServerState:
 def make_release(
     plan: Plan,
     state: ServerState,
-    rotated_sum: npt.NDArray[np.float64],
+    rotated_sum: np.typing.NDArray[np.float64],
     answered: list[str],
     *,
     short: int = 0,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result, Strategy
@@ -36,20 +35,6 @@ from server.state import (
 )
 
 log = logging.getLogger(__name__)
-
-# Called in turn with the new state and its release, once it is committed. The state's noise stream is valid until
-# the next round: continuing from a state kept longer is an error.
-OnRelease = Callable[[ServerState, Release], None]
-
-# Called with each client and what it sent, of any type and before any noise: no privacy statement covers that.
-OnReply = Callable[[str, object], None]
-
-# Called with the sum of a round's replies, (D,) float64 and rotated, before any noise: no privacy statement covers that either.
-OnSum = Callable[[npt.NDArray[np.float64]], None]
-
-# Called with the number of a round, the clients asked and those who answered, once replies are in and before anything
-# is released. An exception leaves the round unreleased: no privacy statement covers one that private data decide.
-OnHeard = Callable[[int, Sequence[str], Sequence[str]], None]
 
 
 @dataclass(frozen=True)
@@ -78,6 +63,12 @@ class FedMF(Strategy):
     under way are kept to match replies to clients. `fixed_digest` is `Trainer.fixed_digest` of a model that trains in part:
     a client whose own frozen part is another does not train. Raises `SettingError` for a reply policy that no cohort of the
     plan can meet, and for two things that scale the clients' updates.
+
+    `on_release` are called in turn with the new state and its release, once it is committed. The state's noise stream is valid
+    until the next round: continuing from a state kept longer is an error. `on_heard` is called with the number of a round, the
+    clients asked and those who answered, once replies are in and before anything is released; an exception leaves the round
+    unreleased. No privacy statement covers one that private data decide, `on_reply` (each client and what it sent, of any type
+    and before any noise) or `on_sum` (the sum of a round's replies, (D,) float64 and rotated, before any noise).
     """
 
     def __init__(
@@ -89,10 +80,10 @@ class FedMF(Strategy):
         *,
         replies: ReplyPolicy | None = None,
         commit: Callable[[Release], None] = lambda release: None,
-        on_release: Sequence[OnRelease] = (),
-        on_reply: OnReply | None = None,
-        on_sum: OnSum | None = None,
-        on_heard: OnHeard = lambda number, asked, answered: None,
+        on_release: Sequence[Callable[[ServerState, Release], None]] = (),
+        on_reply: Callable[[str, object], None] | None = None,
+        on_sum: Callable[[np.typing.NDArray[np.float64]], None] | None = None,
+        on_heard: Callable[[int, Sequence[str], Sequence[str]], None] = lambda number, asked, answered: None,
         tasks_per_message: int = 1,
         fixed_digest: str = "",
     ) -> None:
@@ -112,7 +103,6 @@ class FedMF(Strategy):
         self._asked: list[Asked] = []
 
     def summary(self) -> None:
-        """Log the settings of the run."""
         who = self.plan.participation
         log.info(
             "%d epochs of %d rounds, cohorts of %d of %d clients, %s noise, keep %g, noise multiplier %g",
@@ -205,7 +195,6 @@ class FedMF(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return None: there is nothing to aggregate."""
-        return None
 
     def start(
         self,
@@ -282,7 +271,7 @@ class FedMF(Strategy):
             )
         return self.state.secrets
 
-    def _add(self, replies: Iterable[Message]) -> tuple[npt.NDArray[np.float64], list[str], int]:
+    def _add(self, replies: Iterable[Message]) -> tuple[np.typing.NDArray[np.float64], list[str], int]:
         """Return the sum of the cohort's masked updates, (D,) float64, the clients who answered, and the sum of their bits.
 
         Each client's values are decoded and bounded on their own, whichever message they came in. Values without the

@@ -145,9 +145,9 @@ class Mute(Exception):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (DataError("There is no file."), "There is no file."),
+        (DataError("There is no file."), "There is no file"),
         (ValueError("There is none."), "ValueError: There is none"),
-        (ValueError("a\n\x1b[31m" + "b" * 1000), "ValueError: a [31m" + "b" * 294 + ".."),
+        (ValueError("a\n\x1b[31m" + "b" * 1000), "ValueError: a [31m" + "b" * 294 + "..."),
         (Mute(), "Mute"),
     ],
 )

@@ -17,15 +17,15 @@ from client.data.reading import reading
 from fedmf.errors import DataError
 
 REQUIRED = ("x", "y", "user")
+# numpy's letters for the types that each array may have, besides uint8 for x, and what these are.
 KINDS = {
     "x": ("f", "uint8 (0 to 255) or floats"),
     "y": ("iufb", "integer labels from 0, or numbers"),
     "user": ("iuUS", "integers or strings"),
     "split": ("iufb", "0 (train) or 1 (test)"),
 }
-"""numpy's letters for the types that each array may have, besides uint8 for x, and what these are."""
+# numpy's types for the third byte of an idx file (LeCun's MNIST page).
 IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-"""numpy's types for the third byte of an idx file (LeCun's MNIST page)."""
 _IDX = re.compile(r"(train|t10k|test)-(images|labels)[-.]idx\d-ubyte(\.gz)?$")
 
 

@@ -34,10 +34,6 @@ from fedmf.errors import DataError
 CLASSES = 62
 DIGITS = 10
 SHAPE = (28, 28)
-BY_LABELS = (
-    "only_digits leaves out the examples with another label: how many examples each training user has, and how many "
-    "users train, follows from their labels, an uncovered release. TFF's files have splits of the digits."
-)
 
 
 def load_femnist(
@@ -65,7 +61,11 @@ def load_femnist(
         input_shape=SHAPE,
         classes=DIGITS if only_digits else CLASSES,
         task=CLASSIFICATION,
-        uncovered=(BY_LABELS,) * by_label,
+        uncovered=(
+            "only_digits leaves out the examples with another label: how many examples each training user has, and how many "
+            "users train, follows from their labels, an uncovered release. TFF's files have splits of the digits.",
+        )
+        * by_label,
     )
 
 
@@ -234,8 +234,8 @@ SHAKESPEARE = Benchmark(
 
 # Stack Overflow.
 TEST, VALIDATION, HELD_OUT = TEST_SPLITS
+# Sentences of the test split on which settings are chosen, and which are not reported on (Kairouz et al. 2021).
 FOR_VALIDATION = 10_000
-"""Sentences of the test split on which settings are chosen, and which are not reported on (Kairouz et al. 2021)."""
 OTHER_WORDS = "set vocabulary to TFF's stackoverflow.word_count, or to another public file of English words."
 COUNTED = (
     "The words were given with counts, as TFF gives them, and TFF counted its words among the training users: an "

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
+from importlib.metadata import distribution
 
 import numpy as np
-import numpy.typing as npt
 
 from client.data.clients import ArrayClients, Fingerprint, LazyClients
 from client.data.dataset import CLASSIFICATION, Dataset, Examples
@@ -19,7 +17,7 @@ DIGITS = {
     "source": "UCI Optical Recognition of Handwritten Digits (Alpaydin and Kaynak 1998), shipped with scikit-learn",
 }
 TEST_DIGITS = 360
-_Whole = npt.NDArray[np.int64]
+_Whole = np.typing.NDArray[np.int64]
 
 
 def load_digits() -> Dataset:
@@ -50,15 +48,13 @@ def load_digits() -> Dataset:
 
 
 @cache
-def read_digits() -> tuple[npt.NDArray[np.float64], _Whole]:
+def read_digits() -> tuple[np.typing.NDArray[np.float64], _Whole]:
     """Return the images [1797, 64], whole numbers from 0 to 16, and their labels [1797], which must not be changed.
 
     Scikit-learn's file is read without importing it, which takes longer than a worker process needs in all.
     """
-    package = find_spec("sklearn")
-    assert package is not None
-    assert package.origin is not None
-    table = np.loadtxt(Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz", delimiter=",")
+    file = distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
+    table = np.loadtxt(str(file), delimiter=",")
     return table[:, :-1], table[:, -1].astype(np.int64)
 
 
@@ -87,10 +83,10 @@ def split_digits(labels: _Whole, test_size: int) -> tuple[_Whole, _Whole]:
 # Made-up points.
 SYNTHETIC = {"licence": "none needed", "source": "drawn by this program"}
 MOST_CLIENTS = 10**9
+# What is drawn: each has a stream of its own under the seed.
 CENTRES, CLIENT, TEST = range(3)
-"""What is drawn: each has a stream of its own under the seed."""
+# Norm of a class centre over the standard deviation of a coordinate: the classes overlap.
 SPREAD = 2.0
-"""Norm of a class centre over the standard deviation of a coordinate: the classes overlap."""
 
 
 @dataclass(frozen=True)

@@ -179,8 +179,7 @@ class ArrayClients(LazyClients):
         return replace(self, bounds=np.append(starts, self.bounds[-1]), sizes=sizes)
 
     def _sizes(self) -> np.ndarray:
-        sizes: np.ndarray = np.diff(self.bounds) if self.sizes is None else self.sizes
-        return sizes
+        return np.diff(self.bounds) if self.sizes is None else self.sizes
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
         """Write how many rows each client has, and then all rows, client by client, as they are stored or known."""
@@ -198,8 +197,7 @@ class ArrayClients(LazyClients):
 
 def _places(sizes: np.ndarray) -> np.ndarray:
     """Return 0 .. size - 1 for each of the `sizes`, one after the other."""
-    places: np.ndarray = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return places
+    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # type: ignore[no-any-return]
 
 
 def by_user(

@@ -24,13 +24,13 @@ from client.data.sources import Files, Raw, Source, source_at
 from fedmf.errors import DataError
 
 ABOUT = "about.json"
+# Bytes of files up to which they are converted at every start; larger ones are imported first.
 SMALL = 1 << 26
-"""Bytes of files up to which they are converted at every start; larger ones are imported first."""
+# Examples that are in memory together when files are imported.
 AT_ONCE = 1000
-"""Examples that are in memory together when files are imported."""
 
+# Input and label of an example: arrays of numbers, or a text as bytes and 0.
 Made = tuple[Any, Any]
-"""Input and label of an example: arrays of numbers, or a text as bytes and 0."""
 
 
 @dataclass(frozen=True)
@@ -297,8 +297,7 @@ class Benchmark:
 
 def _mapped(path: Path, part: np.ndarray) -> np.ndarray:
     """Return the whole array, of whose parts [n, ...] `part` was the last to be written into a file; an empty one has none."""
-    whole = np.memmap(path, part.dtype, "r") if path.stat().st_size else part
-    return whole.reshape(-1, *part.shape[1:])
+    return (np.memmap(path, part.dtype, "r") if path.stat().st_size else part).reshape(-1, *part.shape[1:])
 
 
 def _imported(path: Path, split: str) -> Split:

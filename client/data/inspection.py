@@ -18,12 +18,12 @@ from fedmf.checks import counted
 
 log = logging.getLogger(__name__)
 
+# A magnitude of inputs that the models' default learning rates do not fit; standardised inputs stay below.
 LARGE = 20.0
-"""A magnitude of inputs that the models' default learning rates do not fit; standardised inputs stay below."""
+# A largest uint8 input below which 255 is probably not the largest that the data can have.
 DARK = 128
-"""A largest uint8 input below which 255 is probably not the largest that the data can have."""
+# A share of turns that are zeros above which a run is probably not as it was meant.
 ZEROS = 0.1
-"""A share of turns that are zeros above which a run is probably not as it was meant."""
 _NAMED = 8  # of columns or classes in a sentence
 
 
@@ -70,8 +70,7 @@ def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
                 "constant."
             )
         return replace(dataset, notes=(*notes, *dataset.notes), warnings=(*dataset.warnings, *warnings))
-    counts = np.bincount(np.asarray(y), minlength=dataset.classes)
-    empty = np.flatnonzero(counts == 0).tolist()
+    empty = np.flatnonzero(np.bincount(np.asarray(y), minlength=dataset.classes) == 0).tolist()
     if empty and is_whole:
         begin = " Labels count from 0: subtract 1 where they begin at 1." * (
             empty[0] == 0 and not dataset.labels
@@ -120,5 +119,4 @@ def log_zeros(dataset: Dataset) -> None:
 
 
 def _are_classes(dataset: Dataset, targets: np.ndarray) -> bool:
-    """Return whether each target is one class."""
     return dataset.task == CLASSIFICATION and targets.dtype.kind in "iu" and len(targets.shape) == 1

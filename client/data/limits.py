@@ -1,6 +1,5 @@
 """What is done to every data set once it is loaded: its clients are checked when they are read, cut, limited, held out."""
 
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,8 +15,8 @@ from fedmf.errors import DataError, SettingError
 from fedmf.participation import permuted
 from fedmf.randomness import PublicSeed
 
+# Public and fixed: it chooses test examples and held-out clients, whatever a run's seed is.
 TEST_SEED = 0
-"""Public and fixed: it chooses test examples and held-out clients, whatever a run's seed is."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,6 @@ class CheckedClients(LazyClients):
         return len(self.held)
 
     def client(self, i: int) -> Examples:
-        """Return one client's examples, after a look at all their values."""
         who = f"client {i} of dataset {self.dataset}"
         with own_code(f"{who} failed", DataError):
             examples = self.held[i]
@@ -167,12 +165,11 @@ def hold_out(dataset: Dataset, share: float, use: str, max_test_examples: int | 
     check_open_unit("held_out", share)
     check_choice("held_out_use", use, HELD_OUT_USES)
     clients = len(dataset.clients)
-    count = math.floor(share * clients)
+    count = int(share * clients)
     if count == 0:
         raise SettingError(f"held_out is {share}, which is none of {clients} clients; give a larger share.")
     assert isinstance(dataset.clients, LazyClients)  # `limited` makes them so
-    key = PublicSeed(TEST_SEED).digest("held out clients")
-    held = SomeClients(dataset.clients, key, range(count))
+    held = SomeClients(dataset.clients, PublicSeed(TEST_SEED).digest("held out clients"), range(count))
     trained = held if use == "train" else replace(held, places=range(count, clients))
     named = f"{count:,} of {clients:,} clients are held out"
     does = {"score": "do not train and score the model", "none": "do not train", "train": "train alone"}

@@ -26,12 +26,12 @@ from fedmf.checks import check_at_least, check_choice, check_open_unit
 from fedmf.errors import DataError, SettingError
 
 LICENCE = "the file's own"
+# Tasks of data with labels; texts without are for next-token prediction.
 OWN_TASKS = (CLASSIFICATION, REGRESSION, MULTILABEL)
-"""Tasks of data with labels; texts without are for next-token prediction."""
+# Public and fixed: it chooses the test examples of files without a split, whatever a run's seed is.
 SPLIT_SEED = 0
-"""Public and fixed: it chooses the test examples of files without a split, whatever a run's seed is."""
+# Of the rows of each user, or of the users, that are the test set of data without a split.
 SHARE = 0.2
-"""Of the rows of each user, or of the users, that are the test set of data without a split."""
 _ROUNDING = 1e-9  # 0.1 times 30 is below 3 in floating point
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64 (Steele, Lea and Flood 2014)
 
@@ -62,8 +62,7 @@ def fifth_of_each(
     streams = _mixed(_as_numbers(found) + np.uint64(seed))
     draws = _mixed(streams[numbers] + place.astype(np.uint64) * _STEP)
     place[np.lexsort((draws, numbers))] = within  # and now in the order of the draws
-    chosen: np.ndarray = place < np.floor(counts * share + _ROUNDING)[numbers]
-    return chosen
+    return place < np.floor(counts * share + _ROUNDING)[numbers]  # type: ignore[no-any-return]
 
 
 def share_of_users(users: np.ndarray, *, seed: int, names: Sequence[str | int], share: float) -> np.ndarray:
@@ -75,22 +74,20 @@ def share_of_users(users: np.ndarray, *, seed: int, names: Sequence[str | int], 
     [False, False, True]
     """
     drawn = _mixed(_as_numbers(names) + np.uint64(seed)) < share * 2.0**64
-    chosen: np.ndarray = drawn[users]
-    return chosen
+    return drawn[users]  # type: ignore[no-any-return]
 
 
 def _as_numbers(names: Sequence[str | int]) -> np.ndarray:
-    """Return a number for each user, uint64."""
-    return np.array([_as_number(name) for name in names], dtype=np.uint64)
-
-
-def _as_number(name: str | int) -> int:
-    """Return a number below 2^64 for a user, by its name alone: a whole number's is itself mod 2^64, a text's a digest."""
-    if isinstance(name, int | np.integer):
-        return int(name) % (1 << 64)
-    return int.from_bytes(
-        hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
-    )
+    """Return a number for each user, uint64, by its name alone: a whole number itself mod 2^64, of a text a digest."""
+    numbers = [
+        int(name) % (1 << 64)
+        if isinstance(name, int | np.integer)
+        else int.from_bytes(
+            hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+        )
+        for name in names
+    ]
+    return np.array(numbers, dtype=np.uint64)
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:
@@ -183,7 +180,7 @@ def owned(
     Raises `DataError` unless some are and others are not: without `public` there must be both. `mark` says how the file
     marks a row, with {} for 0 or 1.
     """
-    share = SHARE if settings.test_share is None else settings.test_share
+    share = settings.test_share
     if said is not None:
         settings.refuse("the data have a split", "test", "test_share")
         test = said
@@ -221,7 +218,7 @@ class OwnSettings:
     the target too, and `image`, a column of pictures. `labels` are the names of the classes, class 0 first. `file` is the
     column of a `table` of pictures that names files (None: file_name). `vocabulary`, `vocabulary_size`, `level` and
     `length` are those of `client.data.text.from_texts`. A CSV file without a `header` has the columns f0, f1, ...; its lines
-    that begin with `comment` are left out. Without a split `test_share` (None: `SHARE`) of each user's rows, or with `test`
+    that begin with `comment` are left out. Without a split `test_share` of each user's rows, or with `test`
     users of the users, is the test set. Data without users (`has_users`) are dealt to made-up clients afterwards.
     """
 
@@ -237,13 +234,13 @@ class OwnSettings:
     table: str | None = None
     file: str | None = None
     vocabulary: str | None = None
-    vocabulary_size: int | None = None
-    level: str | None = None
+    vocabulary_size: int = 10_000
+    level: str = LEVELS[0]
     length: int | None = None
     header: bool = True
     comment: str | None = None
-    test: str | None = None
-    test_share: float | None = None
+    test: str = TEST_UNITS[0]
+    test_share: float = SHARE
     task: str | None = None
     has_users: bool = True
 
@@ -256,9 +253,9 @@ class OwnSettings:
                 raise SettingError(f"{key} is {given!r}; it must be a list of names, such as ['one', 'two'].")
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in "\r\n":
             raise SettingError(f"delimiter is {self.delimiter!r}; it must be one ASCII character.")
-        check_choice("level", self.text_level, LEVELS)
-        check_choice("test", self.test or TEST_UNITS[0], TEST_UNITS)
-        check_open_unit("test_share", SHARE if self.test_share is None else self.test_share)
+        check_choice("level", self.level, LEVELS)
+        check_choice("test", self.test, TEST_UNITS)
+        check_open_unit("test_share", self.test_share)
         inputs = [name for name in ("features", "text", "image") if getattr(self, name) is not None]
         if len(inputs) > 1:
             raise SettingError(f"{' and '.join(inputs)} are given; an input is one of them.")
@@ -276,15 +273,10 @@ class OwnSettings:
         label = self.label or "label"
         return [label] if isinstance(label, str) else [*label]
 
-    @property
-    def text_level(self) -> str:
-        """Whether texts are split into words or characters."""
-        return LEVELS[0] if self.level is None else self.level
-
     def refuse(self, why: str, *names: str) -> None:
         """Raise `SettingError` for one of the settings `names` that is given and would be ignored."""
         for name in names:
-            if (value := getattr(self, name)) is not None:
+            if (value := getattr(self, name)) != getattr(OwnSettings, name):
                 raise SettingError(
                     f"{name} is {value!r}, but {why}, so that it would be ignored; leave it out."
                 )

@@ -17,19 +17,15 @@ from client.data.clients import ArrayClients
 from client.data.dataset import Dataset
 from client.imports import need
 from client.settings import PARTITIONERS
-from fedmf.checks import check_at_least, check_choice, check_positive
+from fedmf.checks import check_at_least, check_choice
 from fedmf.errors import DataError, SettingError
 
 log = logging.getLogger(__name__)
 
-DEALT_BY_LABEL = (
-    "Made-up clients: which rows a client has follows from the labels of all training rows, which is not covered. "
-    "Use such clients to study a method; real users belong in by_user_npz."
-)
+# Settings of partitioners that have no key of their own.
 DEFAULTS = {"min_partition_size": 0, "self_balancing": False, "num_classes_per_partition": 2}
-"""Settings of partitioners that have no key of their own."""
+# Arguments of flwr-datasets that are given here, with the setting that says them.
 OURS = {"num_partitions": "clients", "seed": "partition_seed", "shuffle": None, "partition_by": None}
-"""Arguments of flwr-datasets that are given here, with the setting that says them."""
 OF_USERS = "GroupedNaturalIdPartitioner"
 
 
@@ -58,8 +54,6 @@ def load_partitioned(
     """
     check_choice("partitioner", partitioner, (*PARTITIONERS, *PARTITIONERS.values()))
     check_at_least("clients", clients, 1)
-    check_at_least("shards", shards, 1)
-    check_positive("alpha", alpha)
     whole = read(path, is_of_users(partitioner), given)
     held = whole.clients
     assert isinstance(held, ArrayClients)
@@ -80,7 +74,10 @@ def load_partitioned(
             raise SettingError(
                 f"partitioner={partitioner} deals by classes, which the task {whole.task} lacks; choose iid, say."
             )
-        uncovered = (*uncovered, DEALT_BY_LABEL)
+        uncovered += (
+            "Made-up clients: which rows a client has follows from the labels of all training rows, which is not covered. "
+            "Use such clients to study a method; real users belong in by_user_npz.",
+        )
     if labels.ndim > 1:
         labels = np.zeros(len(rows), int)
     usual = {"alpha": alpha, "num_shards_per_partition": shards}
@@ -169,6 +166,5 @@ def deal(
 
 def _partitioner(name: str) -> tuple[Any, list[str]]:
     """Return (the class of flwr-datasets' partitioners with this name, here or there, its arguments)."""
-    kind = PARTITIONERS.get(name, name)
-    maker = getattr(need("flwr_datasets.partitioner", f"partitioner={name}"), kind)
+    maker = getattr(need("flwr_datasets.partitioner", f"partitioner={name}"), PARTITIONERS.get(name, name))
     return maker, [*inspect.signature(maker.__init__).parameters][1:]

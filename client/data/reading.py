@@ -18,28 +18,28 @@ from typing import Any, TextIO, cast
 
 import numpy as np
 
-from client.imports import need, one_line
-from fedmf.errors import DataError, FedmfError
+from client.imports import need
+from fedmf.errors import DataError, FedmfError, one_line
 
 log = logging.getLogger(__name__)
 
+# Pictures that are decoded. Pillow knows others, of which some start programs on what a user put into the file (EPS).
 FORMATS = ("PNG", "JPEG")
-"""Pictures that are decoded. Pillow knows others, of which some start programs on what a user put into the file (EPS)."""
 _MOST_DIGITS = 4000  # of a whole number; Python's own limit is 4300
+# Modules of Python that read packed files.
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".lzma": "lzma"}
-"""Modules of Python that read packed files."""
+# Lists and objects in one another of a JSON text that is too deep to be read; no loader wants more.
 DEEPEST = 16
-"""Lists and objects in one another of a JSON text that is too deep to be read; no loader wants more."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+# What parsers say before they quote a row or a value: pyarrow, sqlite3, Python.
 _VALUE_FOLLOWS = re.compile(
     r"(columns, got \d+|invalid value|with text|could not convert string to float|invalid literal for int\(\) with base \d+|"
     r"Could not convert|Failed to parse string|Unrecognized value for boolean|multiple columns named|time data|Error parsing|"
     r"Integer value|Schema at index \d+ was different)\b:?\s.*",
     re.DOTALL,
 )
-"""What parsers say before they quote a row or a value: pyarrow, sqlite3, Python."""
+# What pyarrow says of a column that another file names, whose first line may be a row.
 _COLUMN = re.compile(r"Column '.*' in include_columns", re.DOTALL)
-"""What pyarrow says of a column that another file names, whose first line may be a row."""
 
 
 @contextmanager

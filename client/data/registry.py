@@ -40,12 +40,9 @@ def _own_table(name: str, *settings: str) -> Callable[..., Dataset]:
     """Return the loader `name` of your own arrays, texts or tables, which takes a path and these fields of `OwnSettings`."""
 
     def load_own(path: str, *, public: Public | None = None, **given: Any) -> Dataset:
-        if name == "by_user_text":
-            return load_lines(name, Path(path), OwnSettings(**given), public)
-        if name == "by_user_npz":
-            return arrays.load_arrays(name, Path(path), OwnSettings(**given), public)
-        tables: Any = need("client.data.tables", f"Reading {path}")
-        return tables.load_table(name, Path(path), OwnSettings(**given), public)  # type: ignore[no-any-return]
+        own: Any = {"by_user_text": load_lines, "by_user_npz": arrays.load_arrays}.get(name)
+        own = own or need("client.data.tables", f"Reading {path}").load_table
+        return own(name, Path(path), OwnSettings(**given), public)  # type: ignore[no-any-return]
 
     return _taking(load_own, *settings)
 
@@ -77,15 +74,16 @@ def _read_any(path: str, has_users: bool, given: Mapping[str, Any]) -> Dataset:
     return DATASETS[source].load(path, **given, has_users=has_users)
 
 
+# What every data set can be cut to; a loader that takes one of them does it itself.
 LIMITS = ("max_examples_per_user", "examples_per_client", "max_test_examples")
-"""What every data set can be cut to; a loader that takes one of them does it itself."""
+# Which clients of every data set train: no loader's business.
 HELD_OUT = ("held_out", "held_out_use")
-"""Which clients of every data set train: no loader's business."""
 _TEST = ("test", "test_share")
 _COLUMNS = ("user", "label", "split", "task", "classes", "labels", *_TEST)
 _CSV = ("delimiter", "header", "comment")
 _TYPED = (*_COLUMNS, "features", "text", "image", *TEXT_SETTINGS)
 _FILES = {".npz": "by_user_npz", ".parquet": "by_user_parquet", ".jsonl": "by_user_text"}
+# What a file is called, or a folder holds, of each form of your own data; CSV and pictures otherwise.
 _FOLDERS = {
     "by_user_hub": ("dataset_dict.json", "dataset_info.json"),
     "by_user_npz": ("*.npy", "*-idx?-ubyte*", "*.idx?-ubyte*"),
@@ -93,7 +91,6 @@ _FOLDERS = {
     "by_user_csv": ("*.csv",),
     "by_user_parquet": ("*.parquet", "data/*.parquet"),
 }
-"""What a file is called, or a folder holds, of each form of your own data; CSV and pictures otherwise."""
 
 DATASETS: dict[str, Entry] = {
     "digits": Entry(
@@ -269,7 +266,6 @@ def _given(name: str, loader: Callable[..., Dataset], arguments: Mapping[str, An
 
 
 def _loader(name: str) -> Callable[..., Dataset]:
-    """Return the function that loads the data set called `name`."""
     if ":" in name:
         return import_maker(name, "name", Dataset)
     check_choice("name", name, (*DATASETS, "package.module:function"))

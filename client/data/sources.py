@@ -143,6 +143,7 @@ def _read_sqlite(path: Path, files: Files, split: str) -> Iterator[Raw]:
             yield Raw(user, path, wrong="its examples are not there.")
 
 
+# tf.train.Example as TensorFlow's example.proto and feature.proto describe it; names of fields are not on the wire.
 _EXAMPLE = """
 name: "example.proto" package: "tf" syntax: "proto3"
 message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
@@ -164,12 +165,10 @@ message_type {
 }
 message_type { name: "Example" field { name: "features" number: 1 label: LABEL_OPTIONAL type_name: ".tf.Features" } }
 """
-"""tf.train.Example as TensorFlow's example.proto and feature.proto describe it; names of fields are not on the wire."""
 
 
 @cache
 def _example_class() -> Any:
-    """Return the message class tf.train.Example."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
     pool = descriptor_pool.DescriptorPool()
@@ -210,7 +209,6 @@ def _read_leaf(paths: Mapping[str, Sequence[Path]], split: str) -> Iterator[Raw]
 
 
 def _read_hub(paths: Sequence[Path], files: Files) -> Iterator[Raw]:
-    """Yield the rows of all files."""
     for file in paths:
         tables: Any = need("client.data.table_files", f"Reading {file}")
         table = tables.read_file(file, files.hub_columns)

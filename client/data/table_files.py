@@ -20,11 +20,11 @@ from client.data.reading import open_text, reading
 from client.imports import need
 from fedmf.errors import DataError
 
+# A pyarrow.ChunkedArray.
 Column = Any
-"""A pyarrow.ChunkedArray."""
 
+# Rows of parquet that are decoded together: of lists, what parquet needs for it is ten times what they are.
 AT_ONCE = 1 << 14
-"""Rows of parquet that are decoded together: of lists, what parquet needs for it is ten times what they are."""
 TEXT, BYTES, LIST, WHOLE, FLOAT, TRUTH = "text", "bytes", "list", "whole number", "float", "true or false"
 NUMBERS = (WHOLE, FLOAT, TRUTH)
 PICTURES = (".png", ".jpg", ".jpeg")
@@ -142,8 +142,7 @@ def value_of(cell: Any) -> Any:
 def rows_of(batch: Any) -> list[dict[str, Any]]:
     """Return the rows of a record batch, values by column; None for an empty cell and for a text that is not UTF-8."""
     try:
-        rows: list[dict[str, Any]] = batch.to_pylist()
-        return rows
+        return batch.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:  # cell by cell is several times slower
         columns, names = [map(value_of, column) for column in batch.columns], batch.schema.names
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -245,17 +244,11 @@ def read_parquet(path: Path, wanted: Sequence[str] | None, folder: Path | None =
 
 def read_file(path: Path, wanted: Sequence[str] | None, folder: Path | None = None) -> Table:
     """Return a parquet file, called so, or a CSV file as a table."""
-    read = read_parquet if path.suffix == ".parquet" else read_csv
-    return read(path, wanted, folder=folder)
+    return (read_parquet if path.suffix == ".parquet" else read_csv)(path, wanted, folder=folder)
 
 
 def read_saved(path: Path, wanted: Sequence[str] | None) -> Table:
     """Return a data set that `save_to_disk` wrote, memory-mapped: of a `DatasetDict` the rows of train, then of test."""
-    if not path.is_dir():
-        problem = "is no folder" if path.exists() else "does not exist"
-        raise DataError(
-            f"The data folder {path} {problem}; path must name the folder that save_to_disk wrote."
-        )
     library = need("datasets", f"Reading {path}")
     with reading(path, "a data set that save_to_disk wrote"):
         saved = library.load_from_disk(str(path))

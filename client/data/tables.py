@@ -66,7 +66,7 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
     rows = owned(table.path, users, names, said, "{} in the split column", public, settings)
     if settings.text is not None:
         settings.refuse("text is given", "task", "classes", "labels")
-        return from_texts(name, rows, _tokens(table, settings.text, settings.text_level), settings)
+        return from_texts(name, rows, _tokens(table, settings.text, settings.level), settings)
     settings.refuse("text is not given", *TEXT_SETTINGS)
     task = read_task(table, labels, rows, settings)
     if task == CLASSIFICATION:
@@ -136,8 +136,7 @@ def test_rows(table: Table, name: str | None) -> np.ndarray | None:
         raise DataError(
             f"{table.about(name)} holds neither in row {int(np.argmax(meanings < 0)) + 1}{right}."
         )
-    is_test: np.ndarray = meanings == 1
-    return is_test
+    return meanings == 1  # type: ignore[no-any-return]
 
 
 def ranked(column: Column, *, strip: bool = False) -> tuple[np.ndarray, list[Any]]:
@@ -282,26 +281,17 @@ def _inputs(
         if not names:
             raise DataError(f"{table.path} has no column of numbers besides {', '.join(roles)}; {NAME_THEM}.")
     x = read_numbers(table, names, rows, advice, "features")
-    if settings.features is None:
-        check_no_row_numbers(table, names, x, rows)
-    return x, names
-
-
-def check_no_row_numbers(table: Table, names: Sequence[str], x: np.ndarray, rows: Owned) -> None:
-    """Raise `DataError` where a column of `x` [rows, names] grows by one step from row to row, as row numbers do.
-
-    The rows that must be right decide: the test rows, where there are enough of them that this is no chance.
-    """
     shown = np.flatnonzero(rows.shown)
-    if len(shown) < _ENOUGH:
-        return
-    steps = np.diff(x[shown].astype(np.float64), axis=0) / np.diff(shown)[:, None]
-    counting = (steps[0] != 0) & np.isclose(steps, steps[0], atol=0).all(axis=0)
-    if counting.any():
-        raise DataError(
-            f"{table.about(names[int(counting.argmax())])} counts the rows, as pandas writes their numbers. Write the file "
-            f"without its index, or {NAME_THEM}."
-        )
+    if settings.features is None and len(shown) >= _ENOUGH:
+        # A column that grows by one step from row to row, in enough rows that this is no chance, has their numbers.
+        steps = np.diff(x[shown].astype(np.float64), axis=0) / np.diff(shown)[:, None]
+        counting = (steps[0] != 0) & np.isclose(steps, steps[0], atol=0).all(axis=0)
+        if counting.any():
+            raise DataError(
+                f"{table.about(names[int(counting.argmax())])} counts the rows, as pandas writes their numbers. Write the file "
+                f"without its index, or {NAME_THEM}."
+            )
+    return x, names
 
 
 def _numbers(table: Table, name: str, rows: Owned, advice: str, key: str) -> np.ndarray:
@@ -312,21 +302,16 @@ def _numbers(table: Table, name: str, rows: Owned, advice: str, key: str) -> np.
     """
     column = table.column(name, key, NUMBERS if table.typed else (TEXT,), advice)
     if table.typed:
-        made: np.ndarray = column.cast("int8" if kind_of(column.type) == TRUTH else column.type).to_numpy()
-        return made
+        return column.cast("int8" if kind_of(column.type) == TRUTH else column.type).to_numpy()  # type: ignore[no-any-return]
     with suppress(pa.ArrowInvalid):  # several times faster, where all cells are plain numbers
-        plain: np.ndarray = column.cast(pa.float32()).to_numpy()
-        return plain
+        return column.cast(pa.float32()).to_numpy()  # type: ignore[no-any-return]
     cells = pc.fill_null(pc.utf8_trim(column, characters=" \t"), "")
     lower = pc.utf8_lower(cells)
     known = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", cells))
     is_right = pc.match_substring_regex(known, _NUMBER)
     what, _, remedy = f"{table.about(name)} holds something else in {{}}{advice}".rpartition("; ")
     rows.check(~is_right.to_numpy(), what, remedy)
-    numbers: np.ndarray = (
-        pc.if_else(is_right, known, pa.scalar(None, cells.type)).cast(pa.float32()).to_numpy()
-    )
-    return numbers
+    return pc.if_else(is_right, known, pa.scalar(None, cells.type)).cast(pa.float32()).to_numpy()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -411,8 +396,7 @@ class Lists(Rows):
             values = values.flatten()
         if kind_of(values.type) not in NUMBERS or values.null_count:
             raise DataError(f"A list in {self.where} holds what is no number.")
-        made: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(len(rows), *self.shape[1:])
-        return made
+        return values.to_numpy(zero_copy_only=False).reshape(len(rows), *self.shape[1:])  # type: ignore[no-any-return]
 
 
 def _tokens(table: Table, name: str, level: str) -> list[Sequence[str] | None]:

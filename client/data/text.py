@@ -26,15 +26,15 @@ from fedmf.errors import DataError
 WORDS, ALPHABET = LEVELS
 PAD, OOV, BOS, EOS = range(4)
 SPECIAL = 4
+# Targets that the accuracy leaves out; padding is `IGNORED_TARGET` and left out anyway.
 UNCOUNTED = (OOV, EOS)
-"""Targets that the accuracy leaves out; padding is `IGNORED_TARGET` and left out anyway."""
 
+# A public character set: printable ASCII and the line break.
 CHARACTERS = "".join(map(chr, range(32, 127))) + "\n"
-"""A public character set: printable ASCII and the line break."""
+# The 86 characters of the Shakespeare benchmark of TFF and LEAF, public with it.
 LEAF_CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
-"""The 86 characters of the Shakespeare benchmark of TFF and LEAF, public with it."""
+# A share of unknown tokens above which the vocabulary is probably not that of the text.
 WORRYING = 0.2
-"""A share of unknown tokens above which the vocabulary is probably not that of the text."""
 ONE_ON_EACH_LINE = {
     WORDS: "token; each line must hold one, or each a token and its count",
     ALPHABET: "character; level=characters needs one on each line",
@@ -80,9 +80,7 @@ def words(text: str) -> list[str]:
 def most_frequent(sentences: Iterable[Iterable[str]], count: int) -> tuple[str, ...]:
     """Return the `count` most frequent tokens, the most frequent first, ties in alphabetical order."""
     check_at_least("vocabulary_size", count, 1)
-    counter: Counter[str] = Counter()
-    for sentence in sentences:
-        counter.update(sentence)
+    counter = Counter(token for sentence in sentences for token in sentence)
     return tuple(sorted(counter, key=lambda token: (-counter[token], token))[:count])
 
 
@@ -198,9 +196,9 @@ def from_texts(
     in the TRAINING texts, and the data set says that this is an uncovered release; characters are printable ASCII. `notes`
     says how much of the test texts is unknown.
     """
-    level, vocabulary, is_public = settings.text_level, settings.vocabulary, rows.public is None
-    missing = np.array([sentence is None for sentence in sentences], dtype=bool)
-    rows.check(missing, f"{rows.path} holds no text in {{}}", "every test row must hold one")
+    level, vocabulary, is_public = settings.level, settings.vocabulary, rows.public is None
+    missing = [sentence is None for sentence in sentences]
+    rows.check(np.array(missing, bool), f"{rows.path} holds no text in {{}}", "every test row must hold one")
     trained = [text for text, is_test in zip(sentences, rows.test, strict=True) if text and not is_test]
     known, source, is_learnt = choose_vocabulary(vocabulary, level, trained, settings.vocabulary_size)
     length = (20 if level == WORDS else 80) if settings.length is None else settings.length
@@ -233,7 +231,7 @@ def from_texts(
 
 
 def choose_vocabulary(
-    path: str | None, level: str, training: Sequence[Sequence[str]], size: int | None
+    path: str | None, level: str, training: Sequence[Sequence[str]], size: int
 ) -> tuple[Vocabulary, str, bool]:
     """Return (the vocabulary in the file at `path`, or without one that of the level; what it is; whether it was learnt).
 
@@ -243,7 +241,6 @@ def choose_vocabulary(
         if path is None:
             return Vocabulary(tuple(CHARACTERS)), "printable ASCII", False
         return Vocabulary((*read_vocabulary(path, level=level)[0], "\n")), f"the characters of {path}", False
-    size = 10_000 if size is None else size
     if path is None:
         learnt = most_frequent(training, size)
         return Vocabulary(learnt), f"the {len(learnt):,} words of the training texts", True
@@ -271,7 +268,7 @@ def load_lines(name: str, path: Path, settings: OwnSettings, public: Public | No
         records.append(record)
     owners = user_names(path, (record["user"] if settings.has_users else 0 for record in records))
     names, users = np.unique(owners, return_inverse=True)
-    sentences = [_tokens(record, settings.text_level) for record in records]
+    sentences = [_tokens(record, settings.level) for record in records]
     noted = [
         f"text or tokens on line {number} of {path} must be a string, or a list of strings for tokens."
         for (number, _), sentence in zip(lines, sentences, strict=True)

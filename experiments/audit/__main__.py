@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from client.imports import one_line
 from experiments.audit.attack import attack_findings
 from experiments.audit.sabotage import CONTROLS, HALF_NOISE, Sabotage
 from experiments.audit.scene import Scene
@@ -24,7 +23,7 @@ from experiments.cli import command, output
 from experiments.run_files.directory import RunDirectory
 from experiments.settings.values import PRINTED, Output
 from fedmf.audit import Finding
-from fedmf.errors import RunDirectoryError, RunStoppedError
+from fedmf.errors import RunDirectoryError, RunStoppedError, one_line
 from fedmf.mechanisms import FAMILIES
 from fedmf.setting import check_fields, setting
 

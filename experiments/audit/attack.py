@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from experiments.audit.scene import L2_NORM, Run, Scene, cohorts, plan_of, stated_of, steps_of
 from fedmf.accounting import gaussian_epsilon
 from fedmf.audit import Finding, epsilon_lower_bound, one_run_lower_bound
-from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.workload import Float64
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Vector
 

@@ -5,7 +5,7 @@ Five controls belong to the command. Each must be caught by the tests that it na
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -15,7 +15,7 @@ import client.privatize
 import fedmf.mechanisms.noise
 import server.strategy
 from experiments.audit.scene import Scene
-from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.workload import Float64
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey, gaussian_row
 from fedmf.updates import wire
@@ -48,7 +48,9 @@ def scaled_noise(factor_at: Callable[[Plan, int, int], float]) -> AbstractContex
 
     def make(plan: Plan, state: ServerState, *given: Any, **more: Any) -> Any:
         factor = factor_at(plan, *state.position(plan))
-        return make_release(plan.with_noise_multiplier(plan.noise_multiplier * factor), state, *given, **more)
+        return make_release(
+            replace(plan, noise_multiplier=plan.noise_multiplier * factor), state, *given, **more
+        )
 
     return patched((server.strategy, "make_release", make))
 

@@ -28,7 +28,7 @@ from experiments.engines.grid import FaultyWorker, InProcessWorker, LocalGrid, W
 from experiments.settings.groups import Faults
 from fedmf.audit import Stated
 from fedmf.mechanisms import design_run, of_run
-from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.workload import Float64
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_bounds, make_plan
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Vector

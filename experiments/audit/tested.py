@@ -36,7 +36,7 @@ from experiments.audit.scene import (
 from fedmf.audit import Finding, coupled, mask_laws, residuals, unmixed
 from fedmf.audit.coupling import L2, OWN_ROUND
 from fedmf.errors import FedmfError
-from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.workload import Float64
 from fedmf.randomness import PublicSeed, SecretKey
 from fedmf.updates.vectors import Vector, level_step
 from server.state import apply_release, begin_epoch, first_state

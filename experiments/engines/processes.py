@@ -25,9 +25,8 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from client.app import Task, pack, part_of, unpack
-from client.imports import one_line
 from experiments.engines.grid import Failure, Note, call_app, local_context, noted, set_identity, take_noted
-from fedmf.errors import DeviceLostError, FedmfError, RunStoppedError
+from fedmf.errors import DeviceLostError, FedmfError, RunStoppedError, one_line
 from fedmf.updates import wire
 
 log = logging.getLogger(__name__)

@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
-from client.imports import need, one_line
+from client.imports import need
 from experiments.engines.processes import CannotBegin, MakeApp, begin_process
 from experiments.settings.groups import RaySettings
 from experiments.settings.reference import CONF
-from fedmf.errors import SettingError
+from fedmf.errors import SettingError, one_line
 
 _PATIENCE = 120.0  # seconds for workers to start: Ray waits for ever where other jobs hold what they need
 _ANSWER = 10.0  # seconds for a cluster to answer: Ray tries for minutes, and ends the process then

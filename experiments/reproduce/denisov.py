@@ -39,10 +39,9 @@ from fedmf.mechanisms import (
     run_lower_bound,
     workload as workloads,
 )
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.optimum import fixed_point, smoother
 from fedmf.mechanisms.optimum.poles import poles, spectral_interval
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Float64, Workload
 
 PUBLISHED = {  # rounds: Honaker, optimal, efficient
     256: (74.4, 40.4, 40.4),

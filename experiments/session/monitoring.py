@@ -10,7 +10,7 @@ The packages are extras of their own and are imported only when asked for.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from experiments.settings.schema import LoggerName, Settings
 from fedmf.accounting.caveats import LARGEST
 from fedmf.errors import SettingError
 from fedmf.version import __version__
-from server.cohort import Presence, node_of
+from server.cohort import node_of
 from server.exchange import pulls_under_way
 from server.state import ServerState
 
@@ -145,21 +145,22 @@ class Watch:
     def on_wait(self, waits: bool) -> None:
         self.set(waiting_for_nodes=int(waits))
 
-    def on_presence(self, presence: Presence) -> None:
+    def on_presence(
+        self, *, expected: Set[str], connected: Set[str], in_epoch: Set[str], in_round: Set[str]
+    ) -> None:
         """Count the nodes that a round's clients are behind, those that are connected, and how many are expected at all.
 
         A node that is neither in a list nor in the epoch any more is no longer silent: it is gone.
         """
-        self._of_round = {*presence.in_round}
-        self._silent &= presence.expected | presence.in_epoch
-        expected = presence.expected
+        self._of_round = {*in_round}
+        self._silent &= expected | in_epoch
         self.set(
-            round_nodes=len(presence.in_round),
-            round_nodes_connected=len(presence.in_round & presence.connected),
+            round_nodes=len(in_round),
+            round_nodes_connected=len(in_round & connected),
             pulls_under_way=pulls_under_way,
             nodes_expected=len(expected),
-            nodes_connected=len(expected & presence.connected),
-            nodes_in_epoch=len(expected & presence.in_epoch),
+            nodes_connected=len(expected & connected),
+            nodes_in_epoch=len(expected & in_epoch),
         )
 
 

@@ -25,16 +25,15 @@ which is what is searched: each curve value serves many pairs. At keep probabili
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmf.accounting.renyi import check_order
 
+# Total Renyi divergence of a run as a function of the order a > 1; non-decreasing.
 Curve = Callable[[float], float]
-"""Total Renyi divergence of a run as a function of the order a > 1; non-decreasing."""
 
 # Orders 1 + 1e-3 .. 1e8, a factor 1.5 apart in a - 1: the start of a search over all real orders.
 GRID = 1 + np.geomspace(1e-3, 1e8, 64)
@@ -79,7 +78,14 @@ def best_order(curve: Curve, delta: float) -> tuple[float, float | None]:
     orders, values = _scan(curve, delta)
     if not math.isfinite(min(values)):
         return math.inf, None
-    candidates = _candidates(values)
+    # The local minima that refinement could make the best.
+    padded = [math.inf, *values, math.inf]
+    limit = min(values) + (CANDIDATE_SLACK - 1) * abs(min(values))
+    candidates = [
+        i
+        for i, value in enumerate(values)
+        if value <= min(padded[i], padded[i + 2]) and value <= limit and math.isfinite(value)
+    ]
     found = [(values[i], orders[i]) for i in candidates]
     for i in candidates:
         # Curves bend in log(a - 1) as much near order 1 as at high orders.
@@ -123,17 +129,6 @@ def _scan(curve: Curve, delta: float) -> tuple[list[float], list[float]]:
     return orders, values
 
 
-def _candidates(values: Sequence[float]) -> list[int]:
-    """Indices of the local minima that refinement could make the best."""
-    padded = [math.inf, *values, math.inf]
-    limit = min(values) + (CANDIDATE_SLACK - 1) * abs(min(values))
-    return [
-        i
-        for i, value in enumerate(values)
-        if value <= min(padded[i], padded[i + 2]) and value <= limit and math.isfinite(value)
-    ]
-
-
 def triangle(curve: Curve, b: float, c: float) -> float:
     """Return c' e(b) + e(c) for orders b, c > 1: a replacement divergence at `joint_order(b, c)`."""
     return c / (c - 1) * curve(b) + curve(c)
@@ -173,7 +168,7 @@ def best_replace_order(curve: Curve, plain: Curve, delta: float) -> tuple[float,
     def equal(order: float) -> float:  # joint_order(b, b) = order: b' = sqrt(a')
         return order + math.sqrt(order * (order - 1))
 
-    def epsilon(point: npt.NDArray[np.float64]) -> float:  # log(b - 1), log(c - 1)
+    def epsilon(point: np.typing.NDArray[np.float64]) -> float:  # log(b - 1), log(c - 1)
         b, c = (1 + np.exp(point)).tolist()
         order = joint_order(b, c)
         if order == 1:  # by rounding

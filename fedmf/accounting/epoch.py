@@ -65,10 +65,11 @@ class EpochEvent:
 
     def agrees_with(self, other: "EpochEvent") -> bool:
         """Return whether the two are the same but for rounding."""
-        if (self.count_noise is None) != (other.count_noise is None):
-            return False
         pairs = zip(astuple(self), astuple(other), strict=True)
-        return all(math.isclose(mine or 0.0, theirs or 0.0, rel_tol=ROUNDING) for mine, theirs in pairs)
+        return all(
+            (mine is None) == (theirs is None) and math.isclose(mine or 0.0, theirs or 0.0, rel_tol=ROUNDING)
+            for mine, theirs in pairs
+        )
 
     @property
     def effective_noise_multiplier(self) -> float:

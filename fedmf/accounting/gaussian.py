@@ -31,9 +31,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         raise SettingError(f"mu is {mu}; it must be 0 or above.")
     if mu == 0:
         return 0.0
-    if math.isinf(mu):
-        return 1.0
-    return math.exp(_log_delta(epsilon, mu))
+    return 1.0 if math.isinf(mu) else math.exp(_log_delta(epsilon, mu))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -57,20 +55,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 def _log_delta(epsilon: float, mu: float) -> float:
     if mu < NARROW:
-        return _log_delta_narrow(epsilon, mu)
+        # delta = phi(a) [m(a) - m(a + mu)] with a = epsilon/mu - mu/2 and Mills' ratio m(x) = Phi(-x)/phi(x). The difference is
+        # the integral of -m'(x) = 1 - x m(x), which is positive: nothing cancels.
+        a = epsilon / mu - mu / 2
+        x = a + mu / 2 * (1 + NODES)
+        mean = math.fsum(WEIGHTS / 2 * (1 - x * math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))))
+        return math.log(mu * mean) - (a * a + math.log(2 * math.pi)) / 2 if mean > 0 else -math.inf
     first = float(log_ndtr(mu / 2 - epsilon / mu))
     second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
     # Rounding may put the second term an ulp above the first where both vanish.
     return first + math.log(-math.expm1(second - first)) if second < first else -math.inf
-
-
-def _log_delta_narrow(epsilon: float, mu: float) -> float:
-    """delta = phi(a) [m(a) - m(a + mu)] with a = epsilon/mu - mu/2 and Mills' ratio m(x) = Phi(-x)/phi(x).
-
-    The difference is the integral of -m'(x) = 1 - x m(x), which is positive: nothing cancels.
-    """
-    a = epsilon / mu - mu / 2
-    x = a + mu / 2 * (1 + NODES)
-    slope = 1 - x * math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
-    mean = math.fsum(WEIGHTS / 2 * slope)
-    return math.log(mu * mean) - (a * a + math.log(2 * math.pi)) / 2 if mean > 0 else -math.inf

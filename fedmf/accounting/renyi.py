@@ -33,12 +33,11 @@ import math
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.errors import SettingError
 
-Floats = npt.NDArray[np.float64]
+Floats = np.typing.NDArray[np.float64]
 
 TAIL = 12.0  # standard deviations; what lies beyond is below e^-72
 TRANSITION = 40.0  # p(1-p) < e^-40 this far, in the exponent, from the point where p = 1/2
@@ -124,8 +123,9 @@ def log_moment_integral(order: float, t: float, gamma: float) -> float:
     half = (edges[1:] - edges[:-1]) / 2
     x = (edges[:-1, None] + half[:, None] * (1 + NODES)).ravel()
     log_weight = np.log((half[:, None] * (WEIGHTS / math.sqrt(2 * math.pi))).ravel())
-    log_excess = _log_excess(order, math.sqrt(t) * x - t / 2, gamma)
-    return float(np.logaddexp(0.0, log_sum(log_excess - x * x / 2 + log_weight)))
+    logs = _log_excess(order, math.sqrt(t) * x - t / 2, gamma) - x * x / 2 + log_weight
+    largest = float(logs.max())
+    return float(np.logaddexp(0.0, largest + math.log(float(np.exp(logs - largest).sum()))))
 
 
 def _log_moment_limit(order: float, t: float, gamma: float) -> float:
@@ -148,8 +148,7 @@ def _edges(order: float, t: float, gamma: float) -> Floats:
     middle = t / 2 + math.log1p(-gamma) - math.log(gamma)
     low = min(max((middle - TRANSITION) / root, -TAIL), end)
     high = min(max((middle + TRANSITION) / root, -TAIL), end)
-    right = max(high, end - 2 * TAIL)
-    points = (-TAIL, low, high, right, end)
+    points = (-TAIL, low, high, max(high, end - 2 * TAIL), end)
     widths = (PANEL, min(PANEL, PANEL / root), math.inf, PANEL)
     parts = [_cut(*span) for span in zip(points, points[1:], widths, strict=False) if span[1] > span[0]]
     return np.concatenate([*parts, [end]])
@@ -170,7 +169,11 @@ def _log_excess(order: float, v: Floats, gamma: float) -> Floats:
     large = (v >= LARGEST_EXPONENT) | (order * log_base >= LARGE)
     middle = ~(small | large)
     with np.errstate(divide="ignore"):  # where v is 0 so is the integrand, its logarithm -inf
-        result[small] = np.log(_binomial_series(order, y[small]))
+        # sum_{j=2}^{12} binom(a, j) y^j, by Horner; |a y| < 0.1 leaves a relative error below 1e-12.
+        total, near = np.zeros(int(small.sum())), y[small]
+        for j in range(SERIES_TERMS, 2, -1):
+            total = (order - j + 1) / j * near * (1 + total)
+        result[small] = np.log(order * (order - 1) / 2 * near * near * (1 + total))
     # As (1 + y) [(1 + y)^(a-1) - 1] - (a - 1) y, nothing is lost where a is near 1.
     above, y = order - 1, y[middle]
     result[middle] = np.log((1 + y) * np.expm1(above * log_base[middle]) - above * y)
@@ -179,17 +182,3 @@ def _log_excess(order: float, v: Floats, gamma: float) -> Floats:
     beyond = above * log_base - math.log1p(above) - np.log1p(-above / order * np.exp(-log_base))
     result[large] = order * log_base + np.log(-np.expm1(-beyond))
     return result
-
-
-def _binomial_series(order: float, y: Floats) -> Floats:
-    """sum_{j=2}^{12} binom(a, j) y^j, by Horner; |a y| < 0.1 leaves a relative error below 1e-12."""
-    total = np.zeros_like(y)
-    for j in range(SERIES_TERMS, 2, -1):
-        total = (order - j + 1) / j * y * (1 + total)
-    return order * (order - 1) / 2 * y * y * (1 + total)
-
-
-def log_sum(logs: Floats) -> float:
-    """Return log sum exp of finite or -infinite logarithms, any shape."""
-    largest = float(np.max(logs))
-    return largest + math.log(float(np.sum(np.exp(logs - largest)))) if math.isfinite(largest) else largest

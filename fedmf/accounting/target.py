@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from fedmf.checks import check_non_negative, check_open_unit, check_positive
+from fedmf.checks import check_noise, check_open_unit, check_positive
 from fedmf.errors import SettingError
 from fedmf.setting import ACCOUNTANTS, ADJACENCIES, GEOMETRIES, REQUIRED, check_fields, setting
-
-SMALLEST_NOISE = 1e-100  # so that no step of the lattice underflows
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class PrivacyTarget:
     noise_multiplier: float | None = setting(
         None,
         "sigma over the sensitivity; 0: not private; exactly one of it and epsilon",
-        check=check_non_negative,
+        check=check_noise,
     )
     epsilon: float | None = setting(
         None,
@@ -54,8 +52,4 @@ class PrivacyTarget:
             raise SettingError(
                 f"epsilon is {self.epsilon} and noise_multiplier is {self.noise_multiplier}; "
                 "give exactly one of them and set the other to None."
-            )
-        if 0 < (self.noise_multiplier or 0.0) < SMALLEST_NOISE:
-            raise SettingError(
-                f"noise_multiplier is {self.noise_multiplier:g}; it must be 0 or at least {SMALLEST_NOISE:g}."
             )

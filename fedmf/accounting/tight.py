@@ -35,16 +35,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp
 
 from fedmf.accounting.epoch import EpochEvent
 from fedmf.accounting.gaussian import gaussian_delta, gaussian_epsilon
 
-Floats = npt.NDArray[np.float64]
+Floats = np.typing.NDArray[np.float64]
 
 CELLS, FEW_CELLS = 8192, 768  # of a certificate, and of the search
 LEFT = -13.0  # below, Phi(-13) times the largest value
@@ -73,12 +71,6 @@ class Setting:
     tau: float
     keep_probability: float
     coordinates: float
-
-    @classmethod
-    def of(cls, event: EpochEvent, epochs: int) -> Self:
-        """Return n = E K, tau and gamma of `epochs` epochs."""
-        signal = event.linf_over_l2 / event.noise_multiplier
-        return cls(signal * signal, event.keep_probability, epochs * max(1.0, event.ratio))
 
     def hits(self, stop: float | None) -> float:
         """Return n pi, which formula (C) pays for coordinates that reach b = `stop`, rounded upwards; 0 without a stop.
@@ -126,7 +118,8 @@ def quadratic_variation_epsilon(event: EpochEvent, epochs: int, delta: float) ->
     """
     if event.noise_multiplier == 0:
         return math.inf
-    setting = Setting.of(event, epochs)
+    signal = event.linf_over_l2 / event.noise_multiplier
+    setting = Setting(signal * signal, event.keep_probability, epochs * max(1.0, event.ratio))
     total = setting.coordinates * setting.tau
     if not (0 < setting.tau <= LARGEST_TAU and total < LARGEST_EPSILON and delta > SMALLEST_DELTA):
         return math.inf
@@ -230,8 +223,7 @@ def _log_integral(s: Floats, tau: float, gamma: float, end: float, cells: int = 
     log_mass = log_cell_masses(edges)
     # Where in its cell the conditional mean of L lies: the weight of the cell's upper end.
     place = np.expm1(log_cell_masses(edges - root) - log_mass - log_l[:-1]) + ROUNDING
-    rise = np.expm1(np.diff(log_l))
-    weight = np.clip(place / np.maximum(rise, ROUNDING**2), 0.0, 1.0)
+    weight = np.clip(place / np.maximum(np.expm1(np.diff(log_l)), ROUNDING**2), 0.0, 1.0)
     with np.errstate(divide="ignore"):
         low = log_mass + np.log1p(-weight) + log_value[..., :-1]
         high = log_mass + np.log(weight) + log_value[..., 1:]

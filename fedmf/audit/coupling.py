@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fedmf.audit.finding import Finding
 from fedmf.audit.stated import Stated
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.workload import Float64
 
 L2 = "coupled sensitivity, L2"
 LINF = "coupled sensitivity, L-infinity"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, bdtrc, betainc, chdtr, chdtrc, ndtri
 
-from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.workload import Float64
 
 Part = tuple[float, str, int]
 """The smallest p-value of several tests, where it was found, and how many tests there were."""

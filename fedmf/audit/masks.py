@@ -20,7 +20,7 @@ from fedmf.audit.finding import Finding, Part, binomial_p, least, smallest
 from fedmf.audit.residual import FALSE_ALARM
 from fedmf.checks import check_open_unit
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.workload import Float64
 
 SHARE = "mask share"
 CORRELATION = "mask correlation"

@@ -32,7 +32,7 @@ from fedmf.audit.finding import (
 )
 from fedmf.audit.stated import Stated
 from fedmf.checks import check_open_unit
-from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.workload import Float64
 
 VARIANCE = "residual variance"
 CORRELATION = "residual correlation"

@@ -20,7 +20,7 @@ from scipy.linalg import solve_triangular
 
 from fedmf.checks import check_non_negative, check_positive
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Float64
+from fedmf.mechanisms.workload import Float64
 from fedmf.plan import Plan
 
 

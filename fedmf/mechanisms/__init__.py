@@ -6,11 +6,6 @@
 (3, 16.799)
 """
 
-from fedmf.mechanisms.bounds import (
-    lower_bound as lower_bound,
-    relative_gap as relative_gap,
-    run_lower_bound as run_lower_bound,
-)
 from fedmf.mechanisms.factorization import Factorization as Factorization
 from fedmf.mechanisms.families import Family as Family
 from fedmf.mechanisms.families.custom import (
@@ -21,6 +16,9 @@ from fedmf.mechanisms.family import (
     FAMILIES as FAMILIES,
     design as design,
     design_run as design_run,
+    lower_bound as lower_bound,
+    relative_gap as relative_gap,
+    run_lower_bound as run_lower_bound,
 )
 from fedmf.mechanisms.run_factorization import (
     RunFactorization as RunFactorization,

@@ -16,15 +16,13 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 
 from fedmf.errors import DataError, SettingError
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float64, Floats
 from fedmf.mechanisms.streams.protocol import NoiseStream
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Float64, Floats, Workload
 
 
 class RoundErrors(ABC):
@@ -50,7 +48,7 @@ class RoundErrors(ABC):
 class Factorization(RoundErrors):
     """One factorization, as deployed: every number is derived from the stream, not from an ideal behind it.
 
-    `seconds` is the CPU time of the fit. How far the root loss is from the best possible, `bounds.relative_gap` tells.
+    `seconds` is the CPU time of the fit. How far the root loss is from the best possible, `family.relative_gap` tells.
     """
 
     family: str
@@ -106,7 +104,7 @@ class Factorization(RoundErrors):
         noising = self.stream.materialize_noising()
         return workloads.apply(self.workload, noising), self.stream.materialize_strategy()
 
-    def costed_on(self, workload: Workload) -> Self:
+    def costed_on(self, workload: Workload) -> "Factorization":
         """Return the factorization of `workload` with the same stream: the decoder becomes A' A^-1 B.
 
         A server that adds noise fitted to prefix sums and then runs momentum does this: private by post-processing, but not
@@ -116,7 +114,7 @@ class Factorization(RoundErrors):
             raise SettingError(f"the workload has {workload.rounds} rounds; the mechanism has {self.rounds}.")
         return self if workload == self.workload else replace(self, workload=workload)
 
-    def with_tables(self, tables: Floats) -> Self:
+    def with_tables(self, tables: Floats) -> "Factorization":
         """Return the factorization with other tables of its kind of stream, as they were kept.
 
         A run that resumes in another process must continue with the tables that its epoch began with: rows of one matrix

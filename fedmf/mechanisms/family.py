@@ -1,5 +1,9 @@
-"""One entrance to all families: a family, a workload and settings in, a factorization out."""
+"""One entrance to all families: a family, a workload and settings in, a factorization out; and how far from the best it is.
 
+Lower bounds hold for one participation: sensitivity is the largest column norm of C.
+"""
+
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -89,3 +93,24 @@ def resolve(family: str | Family) -> Family:
             f"a custom family is called {family.name!r}, as one of this package's is; rename it."
         )
     return family
+
+
+def lower_bound(workload: Workload) -> float:
+    """Return the best lower bound known on the root loss of every factorization of a workload: the certificate of the solver."""
+    return run_lower_bound((workload,))
+
+
+def run_lower_bound(workloads: Sequence[Workload]) -> float:
+    """Return the best lower bound known on the root loss of a run whose noise restarts, with equal noise in every epoch.
+
+    The root of the sum of the epochs' squared bounds: C is block-diagonal, so that their losses add up.
+    """
+    return math.hypot(*(solution.lower for solution in certified_run(tuple(workloads))))
+
+
+def relative_gap(factorization: Factorization | RunFactorization) -> float:
+    """Return root_loss / lower_bound - 1: an upper bound on the distance from the optimum."""
+    whole = (
+        factorization if isinstance(factorization, RunFactorization) else RunFactorization((factorization,))
+    )
+    return factorization.root_loss / run_lower_bound(whole.workloads) - 1

@@ -17,11 +17,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.streams.protocol import NoiseStream, StreamState, blocks
+from fedmf.mechanisms.workload import Float64
 from fedmf.normals import STEP
 from fedmf.randomness import SecretKey, gaussian_row
 
@@ -62,8 +61,8 @@ def next_noise(
 
 
 def released(
-    total: npt.NDArray[np.float64], noise: NoiseRow, sigma: float, dtype: type[Real]
-) -> npt.NDArray[Real]:
+    total: np.typing.NDArray[np.float64], noise: NoiseRow, sigma: float, dtype: type[Real]
+) -> np.typing.NDArray[Real]:
     """Return `total` (d,) plus `sigma` times the noise, on the lattice of the row, as `dtype`; `sigma` 0 adds none."""
     if sigma == 0:
         return total.astype(dtype)

@@ -22,9 +22,8 @@ import numpy as np
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.factorization import Factorization, RoundErrors
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Float64, Workload
 
 
 @dataclass(frozen=True, eq=False)

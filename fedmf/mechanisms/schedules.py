@@ -10,6 +10,7 @@ piece at the same place: the last quarter of the rounds has 0.15 of the rate.
 """
 
 import math
+from collections.abc import Callable
 
 from fedmf.checks import check_at_least, check_choice
 from fedmf.setting import SCHEDULES
@@ -18,6 +19,13 @@ COOLDOWN_FROM = 0.75
 LAST = 0.05  # where cosine and cooldown would arrive after the last round
 STEP_FROM = 0.75
 STEP = 0.15
+_SHARES: dict[str, Callable[[float], float]] = {
+    "constant": lambda progress: 1.0,
+    "decay": lambda progress: 1.0 - progress,
+    "cosine": lambda progress: 1.0 - (1 - LAST) * (1 - math.cos(math.pi * progress)) / 2,
+    "cooldown": lambda progress: 1.0 - (1 - LAST) * max(0.0, progress - COOLDOWN_FROM) / (1 - COOLDOWN_FROM),
+    "step": lambda progress: 1.0 if progress < STEP_FROM else STEP,
+}
 
 
 def share(schedule: str, progress: float) -> float:
@@ -35,18 +43,8 @@ def share(schedule: str, progress: float) -> float:
     >>> [share("step", done / 4) for done in range(4)]
     [1.0, 1.0, 1.0, 0.15]
     """
-    assert schedule in SCHEDULES
     assert 0 <= progress < 1
-    if schedule == "constant":
-        return 1.0
-    if schedule == "decay":
-        return 1.0 - progress
-    if schedule == "cosine":
-        return 1.0 - (1 - LAST) * (1 - math.cos(math.pi * progress)) / 2
-    if schedule == "step":
-        return 1.0 if progress < STEP_FROM else STEP
-    cooled = max(0.0, progress - COOLDOWN_FROM) / (1 - COOLDOWN_FROM)
-    return 1.0 - (1 - LAST) * cooled
+    return _SHARES[schedule](progress)
 
 
 def rates(schedule: str, rounds: int) -> tuple[float, ...]:

@@ -39,7 +39,11 @@ import numpy as np
 
 from fedmf.checks import check_at_least, check_below_one
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Float64
+
+# Arrays of this package: float64 for mathematics, float32 for the tables of a stream, or either.
+Float64 = np.typing.NDArray[np.float64]
+Float32 = np.typing.NDArray[np.float32]
+Floats = np.typing.NDArray[np.floating]
 
 SMALLEST_RATE = 1e-6  # relative to the largest: below it the optimum is not resolved in double precision
 SHORT = 1024  # numbers up to which a recursion runs in Python: the import of scipy.signal takes 0.7 s
@@ -77,10 +81,8 @@ def at_boundaries(learning_rates: Float64, beta: float, starts: Sequence[int]) -
     eta = learning_rates[::-1]
     c = np.arange(1.0, n + 1)
     b = recursion(beta, eta * c)
-    entering = 2 * beta * eta * _before(b) + eta**2 * c
-    a = recursion(beta**2, entering)
-    determinant = recursion(beta**2, beta**2 * _before(a))
-    rows = np.stack([a, b, c, determinant], axis=1)
+    a = recursion(beta**2, 2 * beta * eta * _before(b) + eta**2 * c)
+    rows = np.stack([a, b, c, recursion(beta**2, beta**2 * _before(a))], axis=1)
     return [LaterRounds(*rows[n - start - 1].tolist()) if start < n else NONE for start in starts]
 
 
@@ -106,8 +108,21 @@ class Workload:
     def __post_init__(self) -> None:
         check_at_least("rounds", self.rounds, 1)
         check_below_one("momentum", self.momentum)
-        if self.learning_rates is not None:
-            _check_rates(self.rounds, np.asarray(self.learning_rates, dtype=np.float64))
+        values = rates(self)
+        if values.shape != (self.rounds,):
+            raise SettingError(
+                f"learning_rates holds {values.size} numbers; it must hold one a round, {self.rounds}."
+            )
+        if not np.all(np.isfinite(values)) or np.any(values <= 0):
+            raise SettingError(
+                f"learning_rates holds {values[~(values > 0) | ~np.isfinite(values)][0]}; "
+                "every rate must be a finite number above 0."
+            )
+        if values.min() < SMALLEST_RATE * values.max():
+            raise SettingError(
+                f"learning_rates lie between {values.min()} and {values.max()}; "
+                f"the smallest must be at least {SMALLEST_RATE} of the largest: raise the small ones to that."
+            )
 
 
 def prefix_sum(rounds: int) -> Workload:
@@ -152,9 +167,8 @@ def of_run(
 
 def rates(workload: Workload) -> Float64:
     """Return the learning rates eta, shape (T,) float64."""
-    if workload.learning_rates is None:
-        return np.ones(workload.rounds)
-    return np.asarray(workload.learning_rates, dtype=np.float64)
+    given = workload.learning_rates
+    return np.ones(workload.rounds) if given is None else np.asarray(given, dtype=np.float64)
 
 
 def materialize(workload: Workload) -> Float64:
@@ -164,8 +178,7 @@ def materialize(workload: Workload) -> Float64:
 
 def apply(workload: Workload, rows: Float64) -> Float64:
     """Return A x for rows x of shape (T, ...) in O(T), float64."""
-    averaged = recursion(workload.momentum, rows)
-    return np.cumsum(_column(rates(workload), rows) * averaged, axis=0)
+    return np.cumsum(_column(rates(workload), rows) * recursion(workload.momentum, rows), axis=0)
 
 
 def solve(workload: Workload, rows: Float64) -> Float64:
@@ -209,21 +222,6 @@ def recursion(beta: float, rows: Float64) -> Float64:
     from scipy.signal import lfilter
 
     return np.asarray(lfilter([1.0], [1.0, -beta], rows), np.float64)
-
-
-def _check_rates(rounds: int, values: Float64) -> None:
-    if values.shape != (rounds,):
-        raise SettingError(f"learning_rates holds {values.size} numbers; it must hold one a round, {rounds}.")
-    if not np.all(np.isfinite(values)) or np.any(values <= 0):
-        raise SettingError(
-            f"learning_rates holds {values[~(values > 0) | ~np.isfinite(values)][0]}; "
-            "every rate must be a finite number above 0."
-        )
-    if values.min() < SMALLEST_RATE * values.max():
-        raise SettingError(
-            f"learning_rates lie between {values.min()} and {values.max()}; "
-            f"the smallest must be at least {SMALLEST_RATE} of the largest: raise the small ones to that."
-        )
 
 
 def _column(values: Float64, rows: Float64) -> Float64:

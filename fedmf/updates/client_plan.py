@@ -99,6 +99,4 @@ def default_linf_ratio(dimension: int, cohort_size: int, rotation: str = "hadama
     vector is 1/sqrt(D)-sub-Gaussian).
     """
     padded = padded_dimension(dimension, rotation)
-    if rotation == "identity":
-        return 1.0
-    return min(1.0, math.sqrt(2 * math.log(padded * cohort_size) / padded))
+    return 1.0 if rotation == "identity" else min(1.0, math.sqrt(2 * math.log(padded * cohort_size) / padded))

@@ -15,7 +15,6 @@ import math
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmf.compiling import loops
 from fedmf.randomness import SecretKey, uniform_words
@@ -25,7 +24,7 @@ _GUARD_BITS = 128
 _GUIDE_BITS = 16  # leading bits of a word that nearly always tell its gap
 
 
-def coordinates(mask_key: SecretKey, dimension: int, keep_probability: float) -> npt.NDArray[np.int64]:
+def coordinates(mask_key: SecretKey, dimension: int, keep_probability: float) -> np.typing.NDArray[np.int64]:
     """Return the coordinates that a reply under `mask_key` has, in increasing order, shape (k,), int64.
 
     Each of [0, dimension) is kept with `keep_probability` in (0, 1], independently. Takes O(gamma * dimension) time. The
@@ -48,8 +47,8 @@ def coordinates(mask_key: SecretKey, dimension: int, keep_probability: float) ->
 
 
 def _positions(
-    words: npt.NDArray[np.uint64], keep_probability: float, position: int, dimension: int
-) -> tuple[int, npt.NDArray[np.int64]]:
+    words: np.typing.NDArray[np.uint64], keep_probability: float, position: int, dimension: int
+) -> tuple[int, np.typing.NDArray[np.int64]]:
     """Return the last coordinate looked at, and those that `words` keep after `position` and below `dimension`.
 
     The compiled loop may stop at the first coordinate beyond `dimension`; the coordinates are the same integers.
@@ -68,7 +67,7 @@ def _positions(
 
 
 @lru_cache(maxsize=8)
-def gap_table(keep_probability: float) -> npt.NDArray[np.uint64]:
+def gap_table(keep_probability: float) -> np.typing.NDArray[np.uint64]:
     """Return floor((1 - (1-gamma)^k) 2^64) for k = 1 .. 1024, uint64, exact; 0 < gamma < 1.
 
     A uniform 64-bit word u encodes the gap k (the next k-1 coordinates dropped, the k-th kept) when it
@@ -86,7 +85,7 @@ def gap_table(keep_probability: float) -> npt.NDArray[np.uint64]:
 
 
 @lru_cache(maxsize=8)
-def _gap_guide(keep_probability: float) -> npt.NDArray[np.int16]:
+def _gap_guide(keep_probability: float) -> np.typing.NDArray[np.int16]:
     """Return the gap that the leading bits of a word tell, shape (2^_GUIDE_BITS,); where several share them, less the first."""
     table, low = gap_table(keep_probability), 64 - _GUIDE_BITS
     smallest = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(low)

@@ -11,7 +11,6 @@ from functools import cache, cached_property
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fedmf.checks import check_at_least, check_choice
 from fedmf.compiling import loops
@@ -39,7 +38,7 @@ def padded_dimension(dimension: int, rotation: str) -> int:
     return 1 << (dimension - 1).bit_length() if rotation == "hadamard" else dimension
 
 
-def hadamard(vector: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[Real]:
+def hadamard(vector: np.typing.NDArray[Real], *, donate: bool = False) -> np.typing.NDArray[Real]:
     """Return H x for the orthonormal Sylvester-Hadamard matrix H; x has shape (D,), D a power of two.
 
     H is its own inverse. Computed in the dtype of x, float32 or float64. With `donate` x may be overwritten. Compiled where
@@ -60,7 +59,7 @@ def hadamard(vector: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[
     return _hadamard_in_numpy(vector, donate)
 
 
-def _hadamard_in_numpy(vector: npt.NDArray[Real], donate: bool = False) -> npt.NDArray[Real]:
+def _hadamard_in_numpy(vector: np.typing.NDArray[Real], donate: bool = False) -> np.typing.NDArray[Real]:
     """Return H x by one product with H_16 a pass, over blocks of columns."""
     spare, remaining = vector if donate else np.empty_like(vector), vector.size
     target = np.empty_like(vector)
@@ -107,7 +106,7 @@ class Rotation:
             )
 
     @cached_property
-    def signs(self) -> npt.NDArray[np.int8]:
+    def signs(self) -> np.typing.NDArray[np.int8]:
         """The public signs of the rotation, (D,)."""
         return self.seed.signs(self.padded, "rotation").astype(np.int8)  # kept for the whole run
 
@@ -127,7 +126,6 @@ class Rotation:
         return Rotated(values, math.sqrt(fast.sweep(*given, self.signs, factor, values)))
 
     def _turn_in_numpy(self, update: Vector, start: Vector | None) -> Rotated:
-        """Return what `turn` does."""
         values, squares = np.zeros(self.padded, np.float32), 0.0
         difference = values[: self.dimension]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -140,7 +138,7 @@ class Rotation:
                 values = hadamard(values, donate=True)
         return Rotated(values, math.sqrt(squares))
 
-    def unrotate(self, rotated: npt.NDArray[Real], *, donate: bool = False) -> npt.NDArray[Real]:
+    def unrotate(self, rotated: np.typing.NDArray[Real], *, donate: bool = False) -> np.typing.NDArray[Real]:
         """Return the inverse of `turn` less the padding, (D,) -> (d,), in the dtype of `rotated`.
 
         With `donate` the memory of `rotated` may be overwritten, and that of the result.
@@ -153,9 +151,9 @@ class Rotation:
 
 
 @cache
-def _sylvester(size: int) -> npt.NDArray[np.float64]:
+def _sylvester(size: int) -> np.typing.NDArray[np.float64]:
     """Return the orthonormal Sylvester-Hadamard matrix of a power-of-two size."""
-    matrix: npt.NDArray[np.float64] = np.ones((1, 1))
+    matrix: np.typing.NDArray[np.float64] = np.ones((1, 1))
     while len(matrix) < size:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
     return np.asarray(matrix / np.sqrt(size))

@@ -19,18 +19,14 @@ another run, round or client fits nowhere else. Without the mask key a tag is gu
 """
 
 import hmac
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedmf.checks import check_choice
 from fedmf.errors import SettingError
 from fedmf.randomness import SecretKey
-from fedmf.setting import VALUE_TYPES
 from fedmf.updates.masks import coordinates as coordinates
 from fedmf.updates.vectors import TAU, Vector, clip_l2, clip_linf, dequantize, l2_norm
 
@@ -62,7 +58,7 @@ ENVELOPE_BYTES = 375 + TAG_BYTES
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-20, 1e20  # far from where float32 over- or underflows
 
-Values = npt.NDArray[np.float32] | npt.NDArray[np.int8]
+Values = np.typing.NDArray[np.float32] | np.typing.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,6 @@ class Bounds:
     value_type: str = "float32"
 
     def __post_init__(self) -> None:
-        check_choice("value_type", self.value_type, VALUE_TYPES)
         for name, norm in (("l2_norm", self.l2_norm), ("linf_norm", self.linf_norm)):
             if norm is not None and not _SMALLEST_NORM <= norm <= _LARGEST_NORM:
                 raise SettingError(
@@ -117,7 +112,7 @@ def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
         assert bounds.linf_norm is not None  # make_bounds refuses int8 without bounds
         values = dequantize(np.maximum(values, -127), bounds.linf_norm)
     largest = float(max(values.max(initial=0), -values.min(initial=0)))  # NaN where one is: both pass it on
-    if not math.isfinite(largest):
+    if not np.isfinite(largest):
         return np.zeros(kept, np.float32)
     if bounds.linf_norm is not None and largest > bounds.linf_norm:
         values = clip_linf(values, bounds.linf_norm)
@@ -133,9 +128,7 @@ def split_bit(data: bytes | None) -> tuple[bytes | None, int]:
     >>> split_bit(b"values\1"), split_bit(b"values\2"), split_bit(b"")
     ((b'values', 1), (None, 0), (None, 0))
     """
-    if not data or data[-1] > 1:
-        return None, 0
-    return data[:-1], data[-1]
+    return (None, 0) if not data or data[-1] > 1 else (data[:-1], data[-1])
 
 
 def value_bytes(dimension: int, keep_probability: float, value_type: str) -> float:
@@ -158,8 +151,7 @@ def with_tag(values: bytes, mask_key: SecretKey, turn: Turn) -> bytes:
     >>> len(with_tag(bytes(8), SecretKey.reproducible(0), Turn(run=1, epoch=0, step=2, client="7")))
     24
     """
-    key = mask_key.derive(_TAG, *turn).reveal()
-    return values + hmac.digest(key, values, "sha256")[:TAG_BYTES]
+    return values + hmac.digest(mask_key.derive(_TAG, *turn).reveal(), values, "sha256")[:TAG_BYTES]
 
 
 def without_tags(

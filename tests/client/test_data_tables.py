@@ -172,7 +172,7 @@ def test_tokens_are_compared_in_lower_case(tmp_path, form):
         ({"mine": [0] * 12}, {"label": "mine", "features": ["mine"]}, "features holds 'mine', which is the column of label"),
         ({"Label ": [0] * 12}, {}, "has a column 'Label ', which differs from 'label'"),
         ({"said": ["a"] * 12}, {"text": "said", "classes": 3}, "classes is 3, but text is given"),
-        ({}, {"level": "words"}, "level is 'words', but text is not given"),
+        ({}, {"level": "characters"}, "level is 'characters', but text is not given"),
         ({}, {"text": "said", "features": ["place"]}, "features and text are given; an input is one of them"),
         ({}, {"features": ["place"], "labels": ["a", "a"]}, "must list the name of each class once"),
         ({}, {"labels": "xy"}, "labels is 'xy'; it must be a list of names"),

@@ -167,9 +167,9 @@ def test_a_plan_calibrates_reports_and_limits_under_its_own_adjacency_and_accoun
 
 def test_an_epoch_that_differs_by_rounding_is_recorded_as_the_one_before_and_any_other_as_it_is():
     plan = small_plan()
-    again = plan.with_noise_multiplier(plan.noise_multiplier * (1 + 1e-12))
+    again = replace(plan, noise_multiplier=plan.noise_multiplier * (1 + 1e-12))
     ledger = again.start_epoch(plan.start_epoch(Ledger()))
     assert ledger.entries == (plan.epoch_event,) * 2
     for factor in (1 + 1e-6, 1 - 1e-7):  # the last digit of a calibration: less noise is never stated as more
-        other = plan.with_noise_multiplier(plan.noise_multiplier * factor)
+        other = replace(plan, noise_multiplier=plan.noise_multiplier * factor)
         assert other.start_epoch(ledger).entries[-1] == other.epoch_event

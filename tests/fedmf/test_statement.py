@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -207,7 +208,7 @@ def test_a_run_that_max_epsilon_ends_early_has_the_noise_of_its_last_round():
 def noisy(ratio, **given):
     """Return a plan of which the noise over the signal is `ratio`."""
     plan = small_plan(**given)
-    plan = plan.with_noise_multiplier(plan.noise_multiplier * ratio / noise_of_run(plan))
+    plan = replace(plan, noise_multiplier=plan.noise_multiplier * ratio / noise_of_run(plan))
     assert noise_of_run(plan) == pytest.approx(ratio)
     return plan
 

@@ -293,7 +293,9 @@ def deployed(
     about = Attendance(least, **{"timeout": 0.05, "query_timeout": 60.0, "nodes": listed, **limits})
     state = state or first_state(plan, np.zeros(plan.dimension, "f4"), KEY)
     releases, seen = [], []
-    population = DeployedPopulation(about, folder, on_presence=seen.append, accept_copy=accept_copy)
+    population = DeployedPopulation(
+        about, folder, on_presence=lambda **presence: seen.append(presence), accept_copy=accept_copy
+    )
     population.presence = lambda: seen[-1]
     strategy = FedMF(
         plan, Sgd(1.0), population, state,

@@ -189,7 +189,7 @@ def test_a_node_that_comes_back_while_an_epoch_waits_is_asked_again(tmp_path, ho
 def counts(strategy):
     """How many nodes are expected, and how many of these are connected and in the epoch, as the population told last."""
     told = strategy.population.presence()
-    return len(told.expected), len(told.expected & told.connected), len(told.expected & told.in_epoch)
+    return tuple(len(told["expected"] & told[what]) for what in ("expected", "connected", "in_epoch"))
 
 
 LEFT_OUT = {

@@ -275,9 +275,9 @@ def test_another_calculation_is_refused_with_both_values_but_for_rounding(tmp_pa
     with pytest.raises(RunDirectoryError, match=r"the L2 radius is 1\.5, .* began with 1\.0"):
         replace(checkpoint, calculated={"the L2 radius": 1.5}).restore(PLAN, SGD)
     now = replace(checkpoint, calculated={"the L2 radius": 1 + 1e-12})
-    now.restore(PLAN.with_noise_multiplier(1 + 1e-12), SGD)
+    now.restore(replace(PLAN, noise_multiplier=1 + 1e-12), SGD)
     with pytest.raises(RunDirectoryError, match=r"event of epoch 1 .*plier=1\.5.*plier=1\.0"):
-        now.restore(PLAN.with_noise_multiplier(1.5), SGD)
+        now.restore(replace(PLAN, noise_multiplier=1.5), SGD)
 
 
 def test_a_base_with_the_state_of_another_optimizer_is_refused(tmp_path):

@@ -9,15 +9,11 @@ Table 2.
 import numpy as np
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float32, Float64
 from fedmf.mechanisms.families import Family, chosen, optimal
 from fedmf.mechanisms.optimum.fixed_point import Solution
 from fedmf.mechanisms.streams.recurrence import RecurrentStream
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Float32, Float64, Workload
 
-DEFAULT_BANDS = 4
-DEFAULT_RANK = 4
-SWEEPS = 100
 RIDGE = 1e-10  # relative to the largest entry: rows near the edges determine fewer than r numbers
 
 
@@ -32,8 +28,8 @@ def fit(
 
     Raises `SettingError` for bands or rank below 1 or above T.
     """
-    bands = chosen("bands", bands, DEFAULT_BANDS, most=workload.rounds)
-    rank = chosen("rank", rank, DEFAULT_RANK, most=workload.rounds)
+    bands = chosen("bands", bands, 4, most=workload.rounds)
+    rank = chosen("rank", rank, 4, most=workload.rounds)
     B = workloads.apply(workload, optimal.fit(workload, solution=solution).materialize_noising())
     left, right = alternating_least_squares(B, bands, rank)
     return RecurrentStream(
@@ -42,7 +38,7 @@ def fit(
 
 
 def alternating_least_squares(
-    B: Float64, bands: int, rank: int, sweeps: int = SWEEPS
+    B: Float64, bands: int, rank: int, sweeps: int = 100
 ) -> tuple[Float64, Float64]:
     """Return L and R, (T, r) each, that fit L R^T to B where i - j >= `bands`.
 

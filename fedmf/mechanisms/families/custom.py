@@ -20,14 +20,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedmf.errors import SettingError, typed_line
-from fedmf.mechanisms.arrays import Float64
+from fedmf.errors import SettingError, one_line
 from fedmf.mechanisms.families import Family
 from fedmf.mechanisms.streams.dense import DenseStream
 from fedmf.mechanisms.streams.protocol import inverse
 from fedmf.mechanisms.streams.recurrence import RecurrentStream
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Float64, Workload
 
 Matrix = ArrayLike | Callable[[Workload], ArrayLike]
 
@@ -54,12 +53,11 @@ def noising_family(name: str, matrix: Matrix) -> Family:
 
 
 def _fit(name: str, matrix: Matrix, workload: Workload, *, is_noising: bool) -> DenseStream:
-    """Return the stream of the dense C^-1."""
     try:
         given = np.asarray(matrix(workload) if callable(matrix) else matrix)
     except (Exception, SystemExit) as error:  # of the user's function, or of rows of different lengths
         maker = f" by {getattr(matrix, '__qualname__', matrix)}" if callable(matrix) else ""
-        raise SettingError(f"the matrix of {name} cannot be made{maker}: {typed_line(error)}.") from error
+        raise SettingError(f"the matrix of {name} cannot be made{maker}: {one_line(error)}.") from error
     shape = (workload.rounds, workload.rounds)
     is_real = given.shape == shape and given.dtype.kind in "iuf" and bool(np.isfinite(given).all())
     if not is_real or np.triu(given, 1).any() or not np.diag(given).all():

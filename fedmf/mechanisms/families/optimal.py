@@ -18,7 +18,6 @@ from functools import cache
 import numpy as np
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.factorization import Factorization
 from fedmf.mechanisms.families import Family, chosen
 from fedmf.mechanisms.optimum import fixed_point
@@ -26,13 +25,12 @@ from fedmf.mechanisms.optimum.reduction import pole_process, truncate
 from fedmf.mechanisms.streams.dense import DenseStream
 from fedmf.mechanisms.streams.protocol import inverse
 from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, tables_of, with_unit_columns
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Float64, Workload
 
 _log = logging.getLogger(__name__)
 
 EXCESS = 1e-4  # of the deployed loss over the certified lower bound, where `buffers` is not given
 MOST_BUFFERS = 12
-DENSE_GAP = 1e-9
 
 
 def fit(
@@ -59,8 +57,7 @@ def _fewest(reduced: StrategyForm, workload: Workload, lower: float) -> Recurren
         stream = _leading(reduced, buffers)
         return stream, (Factorization("optimal", workload, stream).root_loss / lower) ** 2 - 1
 
-    fewer = range(1, MOST_BUFFERS)
-    buffers = 1 + bisect_left(fewer, True, key=lambda number: found(number)[1] <= EXCESS)
+    buffers = 1 + bisect_left(range(1, MOST_BUFFERS), True, key=lambda number: found(number)[1] <= EXCESS)
     stream, excess = found(buffers)
     if excess > EXCESS:
         _log.warning(
@@ -79,7 +76,7 @@ def _leading(reduced: StrategyForm, r: int) -> RecurrentStream:
 
 
 def solve_densely(
-    gram: Float64, gap: float = DENSE_GAP, max_iterations: int = 500
+    gram: Float64, gap: float = 1e-9, max_iterations: int = 500
 ) -> tuple[Float64, tuple[float, float]]:
     """Return lower triangular C (T, T) with unit columns, of least loss tr(`gram` (C^T C)^-1), and bounds on the root loss.
 
@@ -88,7 +85,10 @@ def solve_densely(
     """
     v = np.sqrt(np.diag(gram))  # any positive start will do: the column norms of all rows
     for _ in range(max_iterations):
-        X = _strategy_gram(gram, v)
+        # X(v) = V^-1/2 (V^1/2 W V^1/2)^1/2 V^-1/2 for W = `gram`.
+        roots = np.sqrt(v)[:, None] * np.sqrt(v)
+        values, vectors = np.linalg.eigh(gram * roots)
+        X = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T / roots
         diagonal = np.diag(X)  # 1 at the fixed point
         trace = float(v @ diagonal)  # tr(V X), the loss
         # The duality bounds of `optimum.fixed_point`, on the loss.
@@ -98,17 +98,7 @@ def solve_densely(
         v = v * diagonal
     # Unit columns, whatever v is: C^T C = X with its diagonal divided out, C lower triangular.
     flipped = np.linalg.cholesky((X / np.sqrt(np.outer(diagonal, diagonal)))[::-1, ::-1])
-    C = np.asarray(flipped.T[::-1, ::-1], dtype=np.float64)
-    return C, (float(np.sqrt(lower)), float(np.sqrt(upper)))
-
-
-def _strategy_gram(gram: Float64, v: Float64) -> Float64:
-    """Return X(v) = V^-1/2 (V^1/2 W V^1/2)^1/2 V^-1/2 for W = `gram`."""
-    root = np.sqrt(v)
-    values, vectors = np.linalg.eigh(gram * np.outer(root, root))
-    square_root: Float64 = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
-    X: Float64 = square_root / np.outer(root, root)
-    return X
+    return np.asarray(flipped.T[::-1, ::-1], dtype=np.float64), (float(np.sqrt(lower)), float(np.sqrt(upper)))
 
 
 def fit_dense(workload: Workload) -> DenseStream:

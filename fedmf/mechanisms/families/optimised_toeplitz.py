@@ -25,17 +25,13 @@ privacy" (FOCS 2024); McMahan, Xu, Zhang (2024).
 import numpy as np
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.families import Family, chosen
 from fedmf.mechanisms.families.square_roots import coefficients as square_root
 from fedmf.mechanisms.streams import toeplitz
 from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, tables_of
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
-from fedmf.mechanisms.workload import Workload, at_boundaries, recursion
+from fedmf.mechanisms.workload import Float64, Workload, at_boundaries, recursion
 
-DEFAULT_BANDED = 8  # buffers: bands - 1
-DEFAULT_BLT = 5
-MOST_BLT = 16  # beyond, decays run together
 LARGEST = 1e100  # of C^-1, beyond which it cannot be squared
 
 
@@ -44,7 +40,7 @@ def fit_banded(workload: Workload, buffers: int | None = None) -> ToeplitzStream
 
     Raises `SettingError` for fewer than 0 or more than T - 1 buffers.
     """
-    buffers = chosen("buffers", buffers, DEFAULT_BANDED, least=0, most=workload.rounds - 1)
+    buffers = chosen("buffers", buffers, 8, least=0, most=workload.rounds - 1)
     if buffers == 0:
         return ToeplitzStream(workload.rounds, np.ones(1))
     from scipy.optimize import minimize  # only these families search by it
@@ -66,7 +62,7 @@ def fit_blt(workload: Workload, buffers: int | None = None) -> RecurrentStream:
 
     Raises `SettingError` for fewer than 1 or more than 16 buffers.
     """
-    buffers = chosen("buffers", buffers, DEFAULT_BLT, most=MOST_BLT)
+    buffers = chosen("buffers", buffers, 5, most=16)  # beyond 16, decays run together
     from scipy.optimize import minimize  # only these families search by it
 
     found = minimize(
@@ -114,9 +110,7 @@ def blt_inverse(theta: Float64, omega: Float64, rounds: int) -> Float64:
 
 
 def _powers(decays: Float64, count: int) -> Float64:
-    """Return decays^k for k = 0 .. count - 1, shape (count, r)."""
-    powers: Float64 = decays[None, :] ** np.arange(count)[:, None]
-    return powers
+    return decays[None, :] ** np.arange(count)[:, None]
 
 
 def _parameters(point: Float64) -> tuple[Float64, Float64]:
@@ -157,8 +151,7 @@ def log_loss(coefs: Float64, noising: Float64, workload: Workload) -> tuple[floa
 
 def _correlate(weights: Float64, influence: Float64, count: int) -> Float64:
     """Return sum_k weights_k influence_{k-j} for j < `count`."""
-    rounds = len(weights)
-    return toeplitz.multiply(weights[::-1], influence, rounds)[::-1][:count]
+    return toeplitz.multiply(weights[::-1], influence, len(weights))[::-1][:count]
 
 
 BANDED_TOEPLITZ = Family("banded_toeplitz", fit_banded, settings=("buffers",))

@@ -37,13 +37,12 @@ for differentially private continual counting" (2025): rms error at most 0.748 +
 
 import numpy as np
 
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.families import Family, chosen
 from fedmf.mechanisms.optimum.poles import Interval, zolotarev
 from fedmf.mechanisms.streams import toeplitz
 from fedmf.mechanisms.streams.recurrence import RecurrentStream, StrategyForm, tables_of, with_unit_columns
 from fedmf.mechanisms.streams.toeplitz import ToeplitzStream
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Float64, Workload
 
 TOLERANCE = 1e-3  # relative, of every coefficient: root losses then agree to 1e-4
 MOST_BUFFERS = 24  # reach the tolerance at 2^30 rounds
@@ -63,8 +62,7 @@ def coefficients(workload: Workload) -> Float64:
     >>> coefficients(Workload(4))
     array([1.    , 0.5   , 0.375 , 0.3125])
     """
-    steps = np.arange(1, workload.rounds)
-    power = np.cumprod(np.concatenate([[1.0], 1 - 1 / (2 * steps)]))
+    power = np.cumprod(np.concatenate([[1.0], 1 - 1 / (2 * np.arange(1, workload.rounds))]))
     if workload.momentum == 0:
         return power
     return toeplitz.multiply(power, power * workload.momentum ** np.arange(workload.rounds), workload.rounds)

@@ -34,8 +34,7 @@ def fit_binary(workload: Workload) -> TreeStream:
 
 def fit_online(workload: Workload) -> TreeStream:
     """Return the tree with weights 1 / (2 - 2^-h)."""
-    heights = np.arange(levels(workload.rounds))
-    return TreeStream(workload.rounds, 1 / (2 - 2.0**-heights))
+    return TreeStream(workload.rounds, 1 / (2 - 2.0 ** -np.arange(levels(workload.rounds))))
 
 
 def fit_full(workload: Workload) -> DenseStream:

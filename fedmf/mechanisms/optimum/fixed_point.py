@@ -22,14 +22,12 @@ import logging
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.optimum.poles import ROUNDING, Interval, poles, spectral_interval
 from fedmf.mechanisms.optimum.smoother import diagonal
-from fedmf.mechanisms.workload import Workload, rates
+from fedmf.mechanisms.workload import Float64, Workload, rates
 
 _log = logging.getLogger(__name__)
 
@@ -48,29 +46,20 @@ MAX_RESTARTS = 20
 class Solution:
     """The best v found (T,), the spectral interval of its X, and bounds on the root loss of the optimum.
 
-    `seconds` is the CPU time that it took in `certified_run`.
+    `iterations` were made to find it, which took `seconds` of CPU time in `certified_run`.
     """
 
     v: Float64
     interval: Interval
     lower: float
     upper: float
-    iterations: int
+    iterations: int = 0
     seconds: float = 0.0
-
-
-class _Iterate(NamedTuple):
-    """One evaluation: v rescaled, the diagonal of X(v), the interval and the two bounds on the loss."""
-
-    v: Float64
-    diagonal: Float64
-    interval: Interval
-    lower: float
-    upper: float
 
     @property
     def gap(self) -> float:
-        return self.upper / self.lower - 1
+        """Upper bound over lower bound less 1, on the LOSS."""
+        return (self.upper / self.lower) ** 2 - 1
 
 
 def solve(
@@ -83,14 +72,16 @@ def solve(
     `FloatingPointError` if no iterate is finite.
     """
     assert gap >= 10 * QUADRATURE, "the poles resolve no smaller gap"
-    v = _profile(workload) if start is None else start
-    best: _Iterate | None = None
+    v = start
+    if v is None:  # roughly that of the optimum
+        v = rates(workload) ** -2.0 / np.sqrt(np.arange(workload.rounds, 0, -1) + workload.later.c)
+    best: Solution | None = None
     history: list[tuple[Float64, Float64]] = []
     restarts = 0
     for iteration in range(1, max_iterations + 1):  # noqa: B007
-        current = _evaluate(v, workload)
+        current, D = _evaluate(v, workload)
         # A step that left the finite numbers, or lost half of the lower bound: again from the best v, afresh.
-        if not np.isfinite(current.gap) or (history and best and current.lower < best.lower / 2):
+        if not np.isfinite(current.gap) or (history and best and 2 * current.lower**2 < best.lower**2):
             restarts += 1
             if best is None or restarts > MAX_RESTARTS:
                 break
@@ -101,20 +92,15 @@ def solve(
         if current.gap <= gap:
             break
         # The next v, from the last MEMORY pairs (log v, log D); at the fixed point log D is 0.
-        history = [*history[-MEMORY:], (np.log(current.v), np.log(current.diagonal))]
+        history = [*history[-MEMORY:], (np.log(current.v), np.log(D))]
         v = np.exp(history[-1][0] + _step(history))
     if best is None:
         raise FloatingPointError("the fixed point iteration met no finite iterate")
-    return Solution(best.v, best.interval, float(np.sqrt(best.lower)), float(np.sqrt(best.upper)), iteration)
+    return replace(best, iterations=iteration)
 
 
-def _profile(workload: Workload) -> Float64:
-    """Return roughly the v of the optimum, (T,)."""
-    return np.asarray(rates(workload) ** -2.0 / np.sqrt(np.arange(workload.rounds, 0, -1) + workload.later.c))
-
-
-def _evaluate(v: Float64, workload: Workload) -> _Iterate:
-    """Return D = diag X(v) and the certificate, with v rescaled so that sum v D = sum v."""
+def _evaluate(v: Float64, workload: Workload) -> tuple[Solution, Float64]:
+    """Return v, rescaled so that sum v D = sum v, with its certificate; and D = diag X(v)."""
     interval = spectral_interval(v, workload)
     D = diagonal(v, workload, poles(interval, QUADRATURE))
     # X(s v) = X(v) / sqrt(s), so this s makes sum v D = sum v, and the spectrum is that over s.
@@ -123,13 +109,9 @@ def _evaluate(v: Float64, workload: Workload) -> _Iterate:
     trace = float((v * D).sum())  # tr(V X), the loss of C with C^T C = X
     # By how much the computed diagonal may be off, relatively: it enters either bound twice.
     error = QUADRATURE + ROUNDING + PER_ROUND * workload.rounds
-    return _Iterate(
-        v,
-        D,
-        Interval(interval.low / scale, interval.high / scale),
-        trace**2 / float(v.sum()) / (1 + error) ** 2,  # the lower bound
-        float(D.max()) * trace / (1 - error) ** 2,  # the upper bound
-    )
+    lower, upper = trace**2 / float(v.sum()) / (1 + error) ** 2, float(D.max()) * trace / (1 - error) ** 2
+    found = Interval(interval.low / scale, interval.high / scale)
+    return Solution(v, found, float(np.sqrt(lower)), float(np.sqrt(upper))), D
 
 
 def _step(history: list[tuple[Float64, Float64]]) -> Float64:
@@ -160,7 +142,6 @@ def certified_run(workloads: tuple[Workload, ...]) -> tuple[Solution, ...]:
         begun = time.thread_time()
         solution = solve(workload, start=solutions[-1].v if solutions else None)
         solutions.append(replace(solution, seconds=time.thread_time() - begun))
-        gap = (solution.upper / solution.lower) ** 2 - 1
-        if gap > GAP:
+        if (gap := solution.gap) > GAP:
             _log.warning("the solver stopped at a relative gap of %.3e on the loss instead of %.0e", gap, GAP)
     return tuple(solutions[::-1])

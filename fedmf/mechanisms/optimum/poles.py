@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ellipk
 
-from fedmf.mechanisms.arrays import Float64
-from fedmf.mechanisms.workload import Workload, gram_apply, rates
+from fedmf.mechanisms.workload import Float64, Workload, gram_apply, rates
 
 ROUNDING = 1e-12  # of the poles themselves, and of the sums in a power step, which also grow with T
 TINY = 1e-200  # keeps the power iterates positive, as Collatz-Wielandt needs

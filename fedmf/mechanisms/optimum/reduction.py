@@ -37,12 +37,11 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.optimum import smoother
 from fedmf.mechanisms.optimum.fixed_point import Solution
 from fedmf.mechanisms.optimum.poles import poles
 from fedmf.mechanisms.streams.recurrence import StrategyForm
-from fedmf.mechanisms.workload import Workload, rates
+from fedmf.mechanisms.workload import Float64, Workload, rates
 
 # Relative error of the pole expansion. The loss is stationary at the optimum, so it moves by about the square of this,
 # far below the 1e-4 asked for; privacy does not rest on it.
@@ -109,8 +108,7 @@ def _behind(information: Float64, workload: Workload) -> Float64:
     a, b, c, D = astuple(workload.later)
     # By adjugates: the determinant is a sum of positive terms; only the entry off the diagonal is a difference.
     covariance = np.stack([np.stack([a + D * C, b - D * B]), np.stack([b - D * B, c + D * A])])
-    shared: Float64 = covariance / (1 + A * a + 2 * B * b + C * c + J * D)
-    return shared
+    return covariance / (1 + A * a + 2 * B * b + C * c + J * D)  # type: ignore[no-any-return]
 
 
 def _transition(filtered: Float64, eta: Float64, beta: float) -> Float64:
@@ -150,23 +148,20 @@ def sandwich(transition: Float64, symmetric: Float64) -> Float64:
     if len(transition) == 1:
         q: Float64 = transition[0, 0]
         return q[:, None] * symmetric * q
-    half = transport(transition, symmetric)  # Phi W
-    return transport(transition, half.T)  # Phi W^T Phi^T, and W is symmetric
+    return transport(transition, transport(transition, symmetric).T)  # Phi W^T Phi^T, and W is symmetric
 
 
 def transport(transition: Float64, rows: Float64) -> Float64:
     """Return Phi M for M of shape (..., s K, m) and Phi of shape (..., s, s, K)."""
     s, count = transition.shape[-2:]
     split = rows.reshape(*rows.shape[:-2], 1, s, count, rows.shape[-1])
-    moved: Float64 = (transition[..., None] * split).sum(-3)
-    return moved.reshape(rows.shape)
+    return (transition[..., None] * split).sum(-3).reshape(rows.shape)  # type: ignore[no-any-return]
 
 
 def inputs(process: PoleProcess) -> Float64:
     """Return g_t = h_t Phi_t^T e_t, shape (T, s K)."""
     weighted = process.readout[:, :, None, None] * process.transition
-    summed: Float64 = weighted.sum(1).reshape(len(process.scale), -1)
-    return process.scale[:, None] * summed
+    return process.scale[:, None] * weighted.sum(1).reshape(len(process.scale), -1)  # type: ignore[no-any-return]
 
 
 def truncate(process: PoleProcess, buffers: int) -> StrategyForm:

@@ -32,12 +32,11 @@ from dataclasses import astuple
 import numpy as np
 
 from fedmf.compiling import loops
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.optimum.poles import Poles
-from fedmf.mechanisms.workload import Workload, rates
+from fedmf.mechanisms.workload import Float64, Workload, rates
 
+# Rounds from which the compiled diagonal pays: a design asks for it a hundred times, and loading numba takes a second.
 COMPILED_FROM = 512
-"""Rounds from which the compiled diagonal pays: a design asks for it a hundred times, and loading numba takes a second."""
 
 
 def diagonal(v: Float64, workload: Workload, poles: Poles) -> Float64:
@@ -62,8 +61,7 @@ def tridiagonal(v: Float64, later: float, shifts: Float64, weights: Float64) -> 
     """
     observed = shifts * v[:, None]  # r_i
     starts = np.concatenate([np.zeros_like(shifts), np.full_like(shifts, 1 / (1 + later))])
-    carried = _carried(np.concatenate([observed, observed[::-1]], axis=1), starts)
-    down, up = np.split(carried, 2, axis=1)
+    down, up = np.split(_carried(np.concatenate([observed, observed[::-1]], axis=1), starts), 2, axis=1)
     return np.asarray((1 / (down + observed + up[::-1])) @ weights)
 
 

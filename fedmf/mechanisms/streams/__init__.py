@@ -1,1 +1,0 @@
-"""Ways to emit the rows of correlated noise."""

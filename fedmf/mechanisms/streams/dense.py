@@ -10,9 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.streams.protocol import ON_RELEASE, Draw, NoiseStream, blocks
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Float64, Workload
 from fedmf.normals import UNIT
 
 _SCRATCH = 4  # arrays of a block that are in use at once
@@ -25,26 +24,21 @@ class DenseStream(NoiseStream):
     takes = "(T, T) and lower triangular with no zero on the diagonal"
 
     def _fits(self) -> bool:
-        if self.tables.shape != (self.rounds, self.rounds):
-            return False
-        return not np.triu(self.tables, 1).any() and bool(np.diag(self.tables).all())
+        is_square = self.tables.shape == (self.rounds, self.rounds)
+        return is_square and not np.triu(self.tables, 1).any() and bool(np.diag(self.tables).all())
 
     @property
     def buffers(self) -> int:
-        """None."""
         return 0
 
     def own(self, step: int) -> float:
-        """Return the diagonal entry of C^-1."""
         return float(self.tables[step, step])
 
     @cached_property
     def sensitivity(self) -> float:
-        """The largest column norm of the dense C."""
         return float(np.linalg.norm(self.materialize_strategy(), axis=0).max())
 
     def errors(self, workload: Workload) -> tuple[Float64, Float64]:
-        """Return the row norms of A C^-1 and what is left."""
         noising = self.materialize_noising()
         after = workloads.after_last(workload, noising)
         return np.linalg.norm(workloads.apply(workload, noising), axis=1), after @ after.T
@@ -64,5 +58,4 @@ class DenseStream(NoiseStream):
         return float(self.sensitivity * UNIT * of_rows.sum())
 
     def materialize_noising(self) -> Float64:
-        """Return the tables, (T, T) float64."""
         return self.tables.astype(np.float64)

@@ -21,15 +21,14 @@ import numpy as np
 
 from fedmf.checks import check_at_least
 from fedmf.errors import SettingError
-from fedmf.mechanisms.arrays import Float64, Floats
-from fedmf.mechanisms.workload import Workload, apply
+from fedmf.mechanisms.workload import Float64, Floats, Workload, apply
 from fedmf.normals import REACH
 
 CACHED = 1 << 15  # numbers of each scratch array: several of them fit in a second-level cache
 ON_RELEASE = 4  # roundings of a mean as it is released: 1 / own, the product with it, the sum with the clients', and one spare
 
+# A function that returns the fresh row of that number (0-based step), (d,) float64, the same each time.
 Draw = Callable[[int], Float64]
-"""A function that returns the fresh row of that number (0-based step), (d,) float64, the same each time."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,6 @@ class NoiseStream(ABC):
 
     def init(self, dimension: int) -> StreamState:
         """Return the state before the first step, for rows of `dimension` coordinates: `buffers` zero rows."""
-        check_at_least("dimension", dimension, 1)
         return StreamState(0, np.zeros((self.buffers, dimension)))
 
     def next(
@@ -145,8 +143,7 @@ def inverse(lower: Float64) -> Float64:
     """Return the inverse of a lower triangular matrix, shape (T, T)."""
     from scipy.linalg import solve_triangular  # a run needs none of it
 
-    result: Float64 = solve_triangular(lower, np.eye(len(lower)), lower=True)
-    return result
+    return solve_triangular(lower, np.eye(len(lower)), lower=True)
 
 
 def blocks(dimension: int, rows: int) -> list[slice]:

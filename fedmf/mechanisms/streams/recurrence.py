@@ -17,9 +17,8 @@ from functools import cached_property
 import numpy as np
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float32, Float64, Floats
 from fedmf.mechanisms.streams.protocol import ON_RELEASE, Draw, NoiseStream, blocks
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Float32, Float64, Floats, Workload
 from fedmf.normals import UNIT
 
 CHUNK = 1024  # steps whose matrices are prepared at once
@@ -132,24 +131,19 @@ class RecurrentStream(NoiseStream):
 
     @property
     def buffers(self) -> int:
-        """r."""
         return int(self.tables.shape[1]) - 1
 
     def table(self, step: int) -> Float64:
-        """Return the matrix of step `step`."""
         return np.asarray(self.tables[min(step, len(self.tables) - 1)], np.float64)
 
     def own(self, step: int) -> float:
-        """Return 1 / c_t."""
         return float(self.table(step)[-1, -1])
 
     @cached_property
     def sensitivity(self) -> float:
-        """The largest column norm of C as deployed."""
         return float(column_norms(strategy_form(self.tables), self.rounds).max())
 
     def errors(self, workload: Workload) -> tuple[Float64, Float64]:
-        """Return the row norms of A C^-1 and what is left; see `output_errors`."""
         return output_errors(self.buffers, self._step_maps, workload)
 
     def _step(self, step: int, fresh: Float64, buffers: Float64, mean: Float64, draw: Draw) -> None:

@@ -10,9 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from fedmf.mechanisms import workload as workloads
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.streams.protocol import ON_RELEASE, Draw, NoiseStream, blocks
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Float64, Workload
 from fedmf.normals import UNIT
 
 ADDED = 64  # rows that one product adds up
@@ -80,20 +79,16 @@ class ToeplitzStream(NoiseStream):
 
     @property
     def buffers(self) -> int:
-        """Bands - 1."""
         return len(self.tables) - 1
 
     def own(self, step: int) -> float:
-        """Return 1."""
         return 1.0
 
     @cached_property
     def sensitivity(self) -> float:
-        """The norm of the first column."""
         return float(np.linalg.norm(self._exact[: self.rounds]))
 
     def errors(self, workload: Workload) -> tuple[Float64, Float64]:
-        """Return the row norms of A C^-1 and what is left; see `row_norms`."""
         return row_norms(inverse(self._exact, self.rounds), workload)
 
     @property

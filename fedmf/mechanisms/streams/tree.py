@@ -15,10 +15,9 @@ from functools import cached_property
 
 import numpy as np
 
-from fedmf.mechanisms.arrays import Float64
 from fedmf.mechanisms.streams.protocol import ON_RELEASE, Draw, NoiseStream, blocks
 from fedmf.mechanisms.streams.recurrence import output_errors
-from fedmf.mechanisms.workload import Workload
+from fedmf.mechanisms.workload import Float64, Workload
 from fedmf.normals import UNIT
 
 
@@ -67,7 +66,6 @@ class TreeStream(NoiseStream):
 
     @property
     def buffers(self) -> int:
-        """Heights of the tree."""
         return len(self.tables)
 
     def own(self, step: int) -> float:
@@ -80,7 +78,6 @@ class TreeStream(NoiseStream):
         return float(np.sqrt(levels(self.rounds)))
 
     def errors(self, workload: Workload) -> tuple[Float64, Float64]:
-        """Return the row norms of B and what is left; see `output_errors`."""
         return output_errors(self.buffers, self._step_maps, workload)
 
     def maps(self, top: int) -> tuple[Float64, Float64]:
@@ -137,7 +134,6 @@ class TreeStream(NoiseStream):
         return state_map, input_map
 
     def materialize_strategy(self) -> Float64:
-        """Return the dense C, shape (m, T)."""
         return strategy(self.rounds)
 
     def materialize_noising(self) -> Float64:

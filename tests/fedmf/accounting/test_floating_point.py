@@ -149,7 +149,7 @@ def test_a_ledger_with_less_noise_is_priced_with_it():
     less = replace(plan.epoch_event, noise_multiplier=plan.noise_multiplier / 20)
     found, own = (
         plan.spent_on(Ledger((plan.epoch_event, less))),
-        plan.with_noise_multiplier(plan.noise_multiplier / 20),
+        replace(plan, noise_multiplier=plan.noise_multiplier / 20),
     )
     assert own.precision > plan.precision
     assert found == own.spent_on(Ledger((plan.epoch_event, less)))

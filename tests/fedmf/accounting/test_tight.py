@@ -161,7 +161,8 @@ def test_the_gaussian_step_holds_with_the_margins_on_mu_and_on_its_delta(mu_squa
 
 
 def test_the_certificate_holds_whatever_parameters_a_search_ends_with():
-    setting = Setting.of(SPARSE, 16)
+    signal = SPARSE.linf_over_l2 / SPARSE.noise_multiplier
+    setting = Setting(signal**2, SPARSE.keep_probability, 16 * SPARSE.ratio)
     best = certified_epsilon(setting, 1e-5, *search(setting, [None], 1e-5))
     for scaled_lam, tail in itertools.product((1e-5, 1.0, 600.0, 3e3, 1e6), (1e-12, 1e-8, 9e-6, 2e-5)):
         assert certified_epsilon(setting, 1e-5, scaled_lam, tail) >= best * (1 - 1e-4)
