@@ -28,8 +28,8 @@ from fedmf.errors import SettingError
 if TYPE_CHECKING:
     from torch import Tensor
 
+# What a run is judged by: each records one of them, the first metric of its task, or accuracy of classes and tokens.
 HEADLINES = ("accuracy", "r2", "label_accuracy")
-"""What a run is judged by: each records one of them, the first metric of its task, or accuracy of classes and tokens."""
 ALWAYS = (*HEADLINES, "loss")
 BETTER_IF_LARGER = {
     "accuracy": True,
@@ -230,6 +230,7 @@ def label_f1(outputs: "Tensor", targets: "Tensor") -> float:
     return float(each.nanmean())
 
 
+# The metrics of the tasks of these names, the headline first.
 OF_NUMBERS: dict[str, dict[str, Callable[["Tensor", "Tensor"], float]]] = {
     REGRESSION: {
         "r2": r2,
@@ -242,7 +243,6 @@ OF_NUMBERS: dict[str, dict[str, Callable[["Tensor", "Tensor"], float]]] = {
         "f1": label_f1,
     },
 }
-"""The metrics of the tasks of these names, the headline first."""
 
 
 def find_metrics(

@@ -118,6 +118,7 @@ def char_lstm(input_shape: tuple[int, ...], classes: int, embedding: int = 8, hi
     return Lstm(classes, embedding, hidden, layers=2, projection=0)
 
 
+# Name -> (builder, the task whose data it fits); models of classes give as many amounts, or logits of labels, as well.
 MODELS: dict[str, tuple[Callable[..., nn.Module], str]] = {
     "logistic": (logistic, CLASSIFICATION),
     "mlp": (mlp, CLASSIFICATION),
@@ -125,7 +126,6 @@ MODELS: dict[str, tuple[Callable[..., nn.Module], str]] = {
     "lstm": (lstm, NEXT_TOKEN),
     "char_lstm": (char_lstm, NEXT_TOKEN),
 }
-"""Name -> (builder, the task whose data it fits); models of classes give as many amounts, or logits of labels, as well."""
 
 
 def build(

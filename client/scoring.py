@@ -29,8 +29,8 @@ from fedmf.errors import SettingError, one_line
 
 SCORED_AT_ONCE = 256  # examples
 
+# Of outputs and targets, the mean over the counted targets, a scalar.
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Of outputs and targets, the mean over the counted targets, a scalar."""
 
 
 def loss_of(name: str | None, task: str = CLASSIFICATION) -> str:

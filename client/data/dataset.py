@@ -24,17 +24,17 @@ NEXT_TOKEN = "next_token"
 REGRESSION = "regression"
 MULTILABEL = "multilabel"
 TASKS = (CLASSIFICATION, NEXT_TOKEN, REGRESSION, MULTILABEL)
+# Tasks whose targets are a row of numbers for each example, and a model's outputs another: amounts, or 0 and 1 for each label.
 OF_NUMBERS = (REGRESSION, MULTILABEL)
-"""Tasks whose targets are a row of numbers for each example, and a model's outputs another: amounts, or 0 and 1 for each label."""
 
+# A target that neither the loss nor the accuracy counts (padding); torch's own default `ignore_index`.
 IGNORED_TARGET = -100
-"""A target that neither the loss nor the accuracy counts (padding); torch's own default `ignore_index`."""
+# The label, or token, of an example that is there but cannot be read: its client cannot be trained.
 UNREADABLE = -1
-"""The label, or token, of an example that is there but cannot be read: its client cannot be trained."""
+# How many classes a largest label may stand for by itself: more is a mistake, or must be said.
 MOST_CLASSES = 10**6
-"""How many classes a largest label may stand for by itself: more is a mistake, or must be said."""
+# Bytes of converted inputs, or targets, up to which they are made once and held; more are made batch by batch.
 HELD = 1 << 26
-"""Bytes of converted inputs, or targets, up to which they are made once and held; more are made batch by batch."""
 _AT_ONCE = 1 << 24  # bytes that are looked at together
 
 
