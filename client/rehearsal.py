@@ -62,7 +62,16 @@ def rehearse(
                     )
                 warning = warning_of_one(trainer, start, examples)
             if not trainer.is_known:
-                check_repeats(trainer, start, examples, update)
+                # A copy of the model shares closures with it, and what `__deepcopy__` leaves: they can carry a client's data to the
+                # next one. A GPU may add in another order at each turn: there 1 percent is let pass.
+                again = trainer.update(start, examples.x, examples.y, order=np.random.default_rng(0))
+                allowed = 0.0 if device.type == "cpu" else 0.01 * np.linalg.norm(update)
+                if not np.linalg.norm(again - update) <= allowed:
+                    raise SettingError(
+                        "a client's turn gives another update once other clients had theirs, so that what one client's data leave "
+                        "could reach the next; keep nothing in closures, globals, classes or files, and draw from torch's generators "
+                        "only."
+                    )
             return warning
 
 
@@ -87,21 +96,6 @@ def turn(trainer: Trainer, start: Vector, examples: Examples) -> Vector:
             "with the value before training, and the model that is released holds it. Make it a parameter that trains, or leave it as it is."
         )
     return update
-
-
-def check_repeats(trainer: Trainer, start: Vector, examples: Examples, before: Vector) -> None:
-    """Raise `SettingError` unless a turn gives the update `before` again, now that other turns lie between.
-
-    A copy of the model shares closures with it, and what `__deepcopy__` leaves: they can carry a client's data to the next one.
-    A GPU may add in another order at each turn: there 1 percent is let pass.
-    """
-    again = trainer.update(start, examples.x, examples.y, order=np.random.default_rng(0))
-    allowed = 0.0 if trainer.device.type == "cpu" else 0.01 * np.linalg.norm(before)
-    if not np.linalg.norm(again - before) <= allowed:
-        raise SettingError(
-            "a client's turn gives another update once other clients had theirs, so that what one client's data leave could reach "
-            "the next; keep nothing in closures, globals, classes or files, and draw from torch's generators only."
-        )
 
 
 def check_outputs(model: nn.Module, dataset: Dataset, device: torch.device) -> None:

@@ -101,25 +101,9 @@ def rehearse(optimizer: Checked, model: Vector) -> str:
         raise SettingError(
             f"{optimizer.name} made numbers that are not finite of a small mean update; a run would end at once."
         )
-    _take_again(Checked(optimizer.make, optimizer.name), walked)
-    sizes = [f"{key} {float(np.linalg.norm(moved[key].astype(np.float64))):.4g}" for key in sorted(moved)]
-    return hashlib.sha256("; ".join(sizes).encode()).hexdigest()[:16]
-
-
-def _step(optimizer: Checked, before: Slots, done: int) -> Slots:
-    """Return model, state and scale after a step from those in `before`, by name; `done` steps were taken."""
-    state: Slots = {name: array for name, array in before.items() if name not in (_MODEL, _SCALE)}
-    release = (0.01 * (done + 1) * np.cos(np.arange(len(before[_MODEL])))).astype(np.float32)
-    model, state = optimizer.update(release, state, before[_MODEL], done / _REHEARSED)
-    scale = {_SCALE: optimizer.scale(state)} if optimizer.precondition else {}
-    return {_MODEL: model, **state, **scale}
-
-
-def _take_again(fresh: Checked, walked: list[Slots]) -> None:
-    """Raise `SettingError` unless `fresh`, which has done nothing yet, takes each step of `walked` as it was taken.
-
-    The last step comes first: a count or a generator outside the state then stands elsewhere than in a run without a stop.
-    """
+    # Another one, which has done nothing yet, takes each step as it was taken. The last step comes first: a count or a generator
+    # outside the state then stands elsewhere than in a run without a stop.
+    fresh = Checked(optimizer.make, optimizer.name)
     for done in reversed(range(_REHEARSED)):
         why = "it made another model of the same state"
         try:
@@ -133,6 +117,17 @@ def _take_again(fresh: Checked, walked: list[Slots]) -> None:
                 "draws, and what a step needs of the steps before it, such as their number, in the state that `init` and "
                 "`update` return, where scalar arrays are allowed."
             )
+    sizes = [f"{key} {float(np.linalg.norm(moved[key].astype(np.float64))):.4g}" for key in sorted(moved)]
+    return hashlib.sha256("; ".join(sizes).encode()).hexdigest()[:16]
+
+
+def _step(optimizer: Checked, before: Slots, done: int) -> Slots:
+    """Return model, state and scale after a step from those in `before`, by name; `done` steps were taken."""
+    state: Slots = {name: array for name, array in before.items() if name not in (_MODEL, _SCALE)}
+    release = (0.01 * (done + 1) * np.cos(np.arange(len(before[_MODEL])))).astype(np.float32)
+    model, state = optimizer.update(release, state, before[_MODEL], done / _REHEARSED)
+    scale = {_SCALE: optimizer.scale(state)} if optimizer.precondition else {}
+    return {_MODEL: model, **state, **scale}
 
 
 def _copied(state: object) -> dict[str, np.ndarray]:

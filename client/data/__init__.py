@@ -5,28 +5,14 @@
 (1, 8, 8)
 """
 
-from client.data.arrays import from_arrays
-from client.data.clients import ArrayClients, LazyClients
+from client.data.arrays import from_arrays as from_arrays
+from client.data.clients import ArrayClients as ArrayClients, LazyClients as LazyClients
 from client.data.dataset import (
-    CLASSIFICATION,
-    IGNORED_TARGET,
-    NEXT_TOKEN,
-    Dataset,
-    Examples,
-    Public,
+    CLASSIFICATION as CLASSIFICATION,
+    IGNORED_TARGET as IGNORED_TARGET,
+    NEXT_TOKEN as NEXT_TOKEN,
+    Dataset as Dataset,
+    Examples as Examples,
+    Public as Public,
 )
-from client.data.registry import DATASETS, load
-
-__all__ = [
-    "CLASSIFICATION",
-    "DATASETS",
-    "IGNORED_TARGET",
-    "NEXT_TOKEN",
-    "ArrayClients",
-    "Dataset",
-    "Examples",
-    "LazyClients",
-    "Public",
-    "from_arrays",
-    "load",
-]
+from client.data.registry import DATASETS as DATASETS, load as load

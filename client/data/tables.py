@@ -60,7 +60,17 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
     roles = [user, split, *(labels if settings.text is None else [])]
     inputs = [one] if one else settings.features
     table = READERS[name](path, None if inputs is None else [*roles, *inputs], settings)
-    check_near(table, roles, inputs)
+    for role in roles:  # a column that differs by a blank or a capital letter would be an input, or ignored
+        near = [
+            name
+            for name in table.names
+            if name.strip().casefold() == role.strip().casefold() and name != role
+        ]
+        if near and (inputs is None or role not in table.names):
+            raise DataError(
+                f"{table.path} has a column {near[0]!r}, which differs from {role!r} in blanks or capital letters alone; "
+                "rename one of them."
+            )
     users, names = users_of(table, user) if settings.has_users else (np.zeros(table.held.num_rows, int), [0])
     said = test_rows(table, settings.split)
     rows = owned(table.path, users, names, said, "{} in the split column", public, settings)
@@ -89,24 +99,6 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
         labels=tuple(named),
         columns=tuple(columns),
     )
-
-
-def check_near(table: Table, roles: Sequence[str], inputs: Sequence[str] | None) -> None:
-    """Raise `DataError` where a column would be an input, or ignored, for a blank or a capital letter.
-
-    The columns with `roles` are no inputs; `inputs` None: all others are.
-    """
-    for role in roles:
-        near = [
-            name
-            for name in table.names
-            if name != role and name.strip().casefold() == role.strip().casefold()
-        ]
-        if near and (inputs is None or role not in table.names):
-            raise DataError(
-                f"{table.path} has a column {near[0]!r}, which differs from {role!r} in blanks or capital letters alone; "
-                "rename one of them."
-            )
 
 
 def users_of(table: Table, name: str) -> tuple[np.ndarray, list[Any]]:

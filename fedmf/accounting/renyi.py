@@ -108,8 +108,13 @@ def log_moment(order: float, t: float, keep_probability: float) -> float:
         return math.inf
     if keep_probability == 1:
         return order * (order - 1) * t / 2
-    if t >= TWO_BUMPS:
-        return max(0.0, _log_moment_limit(order, t, keep_probability))
+    if t >= TWO_BUMPS:  # F = (1-gamma)^a + gamma^a e^{a(a-1) t/2}, the two sides of the transition
+        log_kept, log_dropped = math.log(keep_probability), math.log1p(-keep_probability)
+        left, right = (order - 1) * log_dropped, (order - 1) * (log_kept + order / 2 * t)
+        if right > LARGE:
+            return max(0.0, float(np.logaddexp(log_dropped + left, log_kept + right)))
+        excess = (1 - keep_probability) * math.expm1(left) + keep_probability * math.expm1(right)
+        return max(0.0, math.log1p(excess))
     return log_moment_integral(order, t, keep_probability)
 
 
@@ -126,15 +131,6 @@ def log_moment_integral(order: float, t: float, gamma: float) -> float:
     logs = _log_excess(order, math.sqrt(t) * x - t / 2, gamma) - x * x / 2 + log_weight
     largest = float(logs.max())
     return float(np.logaddexp(0.0, largest + math.log(float(np.exp(logs - largest).sum()))))
-
-
-def _log_moment_limit(order: float, t: float, gamma: float) -> float:
-    """F = (1-gamma)^a + gamma^a e^{a(a-1) t/2}, the two sides of the transition for large t; its log."""
-    left = (order - 1) * math.log1p(-gamma)
-    right = (order - 1) * (math.log(gamma) + order / 2 * t)
-    if right > LARGE:
-        return float(np.logaddexp(math.log1p(-gamma) + left, math.log(gamma) + right))
-    return math.log1p((1 - gamma) * math.expm1(left) + gamma * math.expm1(right))
 
 
 def _edges(order: float, t: float, gamma: float) -> Floats:

@@ -250,7 +250,7 @@ def test_files_of_a_folder_must_agree_and_a_dictionary_of_splits_must_have_train
     for name, path, sentence in (
         ("by_user_parquet", "folder", r"cannot be read as parquet|has no column 'user'"),
         ("by_user_hub", "saved", "splits train, validation but no test"),
-        ("by_user_hub", "data.csv", r"/data.csv is no folder; path must name the folder that save_to_disk"),
+        ("by_user_hub", "data.csv", r"/data.csv cannot be read as a data set that save_to_disk wrote"),
         ("by_user_hub", "none", r"none.* no test example|none cannot be read"),
     ):
         with pytest.raises(DataError, match=sentence):

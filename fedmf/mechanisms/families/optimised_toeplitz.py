@@ -93,20 +93,16 @@ def blt_objective(point: Float64, workload: Workload) -> tuple[float, Float64]:
     theta, omega = _parameters(point)
     rounds = workload.rounds
     with np.errstate(over="ignore", invalid="ignore"):
-        noising = blt_inverse(theta, omega, rounds)
+        root = np.sqrt(omega)
+        decays, vectors = np.linalg.eigh(np.diag(theta) - np.outer(root, root))
+        # The T coefficients of C^-1, by the symmetric eigenproblem.
+        noising = np.concatenate([[1.0], -_powers(decays, rounds - 1) @ (vectors.T @ root) ** 2])
     powers = _powers(theta, rounds - 1)  # d c_k / d omega_i = theta_i^(k-1)
     loss, gradient = log_loss(np.concatenate([[1.0], powers @ omega]), noising, workload)
     by_omega = gradient[1:] @ powers
     ages = np.arange(rounds - 1)  # d c_k / d theta_i = omega_i (k-1) theta_i^(k-2)
     by_theta = omega * ((gradient[1:] * ages) @ powers) / theta
     return loss, np.concatenate([by_theta * theta * (1 - theta), by_omega * omega])
-
-
-def blt_inverse(theta: Float64, omega: Float64, rounds: int) -> Float64:
-    """Return the T coefficients of C^-1, by the symmetric eigenproblem."""
-    root = np.sqrt(omega)
-    decays, vectors = np.linalg.eigh(np.diag(theta) - np.outer(root, root))
-    return np.concatenate([[1.0], -_powers(decays, rounds - 1) @ (vectors.T @ root) ** 2])
 
 
 def _powers(decays: Float64, count: int) -> Float64:

@@ -91,7 +91,11 @@ def pole_process(solution: Solution, workload: Workload) -> PoleProcess:
             np.stack([one, 0 * one], axis=1),
         )
     )
-    first = expansion.weights * _behind(last, workload)
+    # Behind the epoch (Q^-1 + Lambda)^-1 = Q (1 + Lambda Q)^-1, from A, B, C, J of Lambda, by adjugates: the determinant is a sum of
+    # positive terms; only the entry off the diagonal is a difference.
+    (A, B, C, J), (a, b, c, D) = last, astuple(workload.later)
+    covariance = np.stack([np.stack([a + D * C, b - D * B]), np.stack([b - D * B, c + D * A])])
+    first = expansion.weights * (covariance / (1 + A * a + 2 * B * b + C * c + J * D))
     return PoleProcess(
         transition,
         expansion.weights * q,
@@ -100,15 +104,6 @@ def pole_process(solution: Solution, workload: Workload) -> PoleProcess:
         variances**-0.5,
         np.ascontiguousarray(first[1:, 1:]) if workload.momentum == 0 else first,
     )
-
-
-def _behind(information: Float64, workload: Workload) -> Float64:
-    """Return (Q^-1 + Lambda)^-1 = Q (1 + Lambda Q)^-1, shape (2, 2, K), from A, B, C, J of Lambda, (4, K)."""
-    A, B, C, J = information
-    a, b, c, D = astuple(workload.later)
-    # By adjugates: the determinant is a sum of positive terms; only the entry off the diagonal is a difference.
-    covariance = np.stack([np.stack([a + D * C, b - D * B]), np.stack([b - D * B, c + D * A])])
-    return covariance / (1 + A * a + 2 * B * b + C * c + J * D)  # type: ignore[no-any-return]
 
 
 def _transition(filtered: Float64, eta: Float64, beta: float) -> Float64:
