@@ -130,6 +130,8 @@ def log_moment_integral(order: float, t: float, gamma: float) -> float:
     log_weight = np.log((half[:, None] * (WEIGHTS / math.sqrt(2 * math.pi))).ravel())
     logs = _log_excess(order, math.sqrt(t) * x - t / 2, gamma) - x * x / 2 + log_weight
     largest = float(logs.max())
+    if not math.isfinite(largest):  # all of them are -infinite where t is next to 0
+        return float(np.logaddexp(0.0, largest))
     return float(np.logaddexp(0.0, largest + math.log(float(np.exp(logs - largest).sum()))))
 
 
