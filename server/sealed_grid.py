@@ -46,7 +46,6 @@ class SealedGrid:
         self._asked: dict[str, tuple[Channel, bytes]] = {}  # by message id: what the reply is about
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else the grid has, such as `get_nodes`."""
         return getattr(self._grid, name)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:

@@ -316,7 +316,6 @@ class Sentences(Rows):
     shape: tuple[int, int]
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Return the windows of the sentences `rows`, words split by spaces."""
         encoded = _encoded(self.split, rows, lambda text: self.vocabulary.encode(text.decode().split()))
         return as_tokens(windows(encoded, self.shape[1], truncate=True)[int(self.asks)])
 

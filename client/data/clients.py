@@ -61,7 +61,6 @@ class LazyClients(Sequence[Examples]):
         """Return the examples of client i, 0 <= i < len(self)."""
 
     def __getitem__(self, index: Any) -> Any:
-        """Return one client's examples, or a list of several clients' for a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         return self.client(range(len(self))[index])

@@ -55,11 +55,9 @@ class Rows(ABC):
         return self.shape[0]
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Return rows by a slice or an array of numbers."""
         return self.take(np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Return all rows in memory."""
         return np.asarray(self[:], dtype=dtype)
 
 
