@@ -5,6 +5,7 @@ Needs pyarrow, an extra: it is imported where a table is read.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -235,11 +236,34 @@ def read_parquet(path: Path, wanted: Sequence[str] | None, folder: Path | None =
     files = _listed(path, "parquet", ["*.parquet", "data/*.parquet"])
     with reading(path, "parquet"):
         opened = [pyarrow.parquet.ParquetFile(file) for file in files]
-        schema = opened[0].schema_arrow
-        used = used_columns(schema.names, wanted)
-        batches = (batch for part in opened for batch in part.iter_batches(AT_ONCE, columns=used))
-        held = pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in used]))
-    return Table(path, held, schema.names, folder=folder)
+        names = opened[0].schema_arrow.names
+        used = used_columns(names, wanted)
+        try:
+            held = _decoded(opened, used)
+        except pa.ArrowInvalid:
+            held = _decoded([_with_wide_indices(file) for file in files], used)
+    return Table(path, held, names, folder=folder)
+
+
+def _decoded(opened: Sequence[Any], used: Sequence[str]) -> Any:
+    batches = (batch for part in opened for batch in part.iter_batches(AT_ONCE, columns=used))
+    return pa.Table.from_batches(batches, pa.schema([opened[0].schema_arrow.field(name) for name in used]))
+
+
+def _with_wide_indices(file: Path) -> Any:
+    """Open a parquet file as if its dictionaries had been written with indices of int32, which is what parquet decodes.
+
+    pyarrow 26 casts to the indices that were written (int8, for a category of pandas), which fails where one user's text is not UTF-8.
+    """
+    metadata = pyarrow.parquet.read_metadata(file)
+    schema = metadata.schema.to_arrow_schema()
+    for place, field_ in enumerate(schema):
+        if pa.types.is_dictionary(field_.type):
+            schema = schema.set(place, field_.with_type(pa.dictionary(pa.int32(), field_.type.value_type)))
+    written = BytesIO()
+    pyarrow.parquet.write_metadata(schema, written, metadata_collector=[metadata])
+    written.seek(0)
+    return pyarrow.parquet.ParquetFile(file, metadata=pyarrow.parquet.read_metadata(written))
 
 
 def read_file(path: Path, wanted: Sequence[str] | None, folder: Path | None = None) -> Table:

@@ -101,7 +101,7 @@ def no_utf8(row):
     """Return columns of texts in which the one of a row is not UTF-8: texts, lists of tokens, a dictionary, a view."""
     texts, places = (
         small_files.spoilt(TEXTS, row),
-        pyarrow.array([int(n == row) for n in range(COUNT)], pyarrow.int32()),
+        pyarrow.array([int(n == row) for n in range(COUNT)], pyarrow.int8()),  # as a category of pandas
     )
     view = texts.view(pyarrow.binary()).cast(pyarrow.binary_view()).view(pyarrow.string_view())
     lists = pyarrow.ListArray.from_arrays(pyarrow.array(range(COUNT + 1), pyarrow.int32()), texts)
