@@ -305,7 +305,7 @@ def deployed(
 
 
 def start(strategy, grid, rounds=1):
-    strategy.start(grid, num_rounds=rounds, timeout=60)
+    strategy.start(grid, num_rounds=rounds, timeout=600)
 
 
 def roster_in(folder):

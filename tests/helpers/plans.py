@@ -167,7 +167,7 @@ def tagged(fields, message, data):
 def run(answer, plan=PLAN, rounds=1, order=1, **options):
     """Run rounds with clients that `answer`; return the strategy and the worker, which has `seen` their tasks."""
     worker, strategy = Answering(answer, order), strategy_with(plan, **options)
-    strategy.start(LocalGrid(worker), num_rounds=rounds, timeout=30)
+    strategy.start(LocalGrid(worker), num_rounds=rounds, timeout=600)  # kernels may be compiled first
     return strategy, worker
 
 

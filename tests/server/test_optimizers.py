@@ -225,7 +225,7 @@ def strategy_and_scales(plan, optimizer, rounds):
 
     state = first_state(plan, np.zeros(50, "f4"), KEY)
     strategy = FedMF(plan, optimizer, SimulatedPopulation(), state)
-    strategy.start(LocalGrid(Answering(answer)), num_rounds=rounds, timeout=5)
+    strategy.start(LocalGrid(Answering(answer)), num_rounds=rounds, timeout=600)
     return strategy, scales
 
 
