@@ -131,14 +131,20 @@ def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: st
     rounds = min(ROUNDS, experiment.plan.participation.rounds)
     where = f"in {rounds} of {experiment.plan.participation.rounds} rounds on public rows"
     if own := rehearsed(experiment, base, experiment.training, experiment.optimizer, rounds):
-        why = "there is too much noise for it" if experiment.plan.sigma else "look at the clients' data"
-        return f"the same rates without noise reach {text_of(name, own)} {where}: {why}"
+        kept = experiment.plan.compression.keep_probability
+        why = (
+            "look at the clients' data"
+            if kept == 1
+            else "too little is kept for it, try compression.keep_probability=1"
+        )
+        why = "there is too much noise for it" if experiment.plan.sigma else why
+        return f"the same rates without noise and masks reach {text_of(name, own)} {where}: {why}"
     others = {
         rate: rehearsed(experiment, base, training, optimizer, rounds)
         for rate, training, optimizer in other_rates(settings, experiment)
     }
     best = max(others, key=others.__getitem__)
-    same = f"the same rates without noise do no better {where}"
+    same = f"the same rates without noise and masks do no better {where}"
     if others[best]:
         return f"{same}, where {best} reaches {text_of(name, others[best])}: try {best}"
     return f"{same}, nor does {', '.join(others)}: look at the model and the data, or train longer"

@@ -75,7 +75,8 @@ def test_a_diverged_run_is_told_so_first_on_its_page_with_a_rate_that_learns(tmp
 @pytest.mark.parametrize(("overrides", "says"), [
     (("client.learning_rate=1e-6",), "try client.learning_rate=1."),
     (("privacy.epsilon=0.1",), "there is too much noise for it."),
-    (("privacy.epsilon=null", "privacy.noise_multiplier=0"), "look at the clients' data."),
+    (("privacy.epsilon=null", "privacy.noise_multiplier=0"), "too little is kept for it, try compression.keep_probability=1."),
+    (("privacy.epsilon=null", "privacy.noise_multiplier=0", "compression.keep_probability=1"), "look at the clients' data."),
 ])  # fmt: skip
 def test_what_a_rehearsal_without_noise_tells_of_the_rates(overrides, says):
     found = said(*overrides)
