@@ -278,10 +278,13 @@ class Runner:
         """Simulate; `again` is the directory of a run that continues, and `about` says how."""
         for override in overrides:
             if not isinstance(override, str):
-                raise SettingError(f"{override!r} is no override; give texts such as 'seed=3', or keywords.")
+                raise SettingError(
+                    f"An object of type {type(override).__name__} is no override; give texts such as 'seed=3', or keywords."
+                )
         if odd := [callback for callback in callbacks if not callable(callback)]:
             raise SettingError(
-                f"callbacks holds {odd[0]!r}; it must hold functions that are given a row of metrics."
+                f"callbacks holds an object of type {type(odd[0]).__name__}; it must hold functions that are given a row of "
+                "metrics."
             )
         if again is not None:
             read_config(Path(again))  # an error for a directory without a run

@@ -172,7 +172,7 @@ def check_keys(name: str, given: Mapping[str, Any], hydras: Iterable[str] = ()) 
             raise SettingError(unknown(command, key))
         if key in known.groups and known.groups[key].choices and not isinstance(value, str | None):
             raise SettingError(
-                f"{key} is {value}; it is chosen as {key}=NAME, one of {', '.join(known.groups[key].choices)}."
+                f"{key} is of type {type(value).__name__}; it is chosen as {key}=NAME, one of {', '.join(known.groups[key].choices)}."
             )
 
 

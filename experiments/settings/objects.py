@@ -8,11 +8,13 @@ a data set of what is public alone: config.yaml is shown to others. A resume wit
 
 import hashlib
 import inspect
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from client.data import Dataset
@@ -57,8 +59,12 @@ def _path_of(lent: dict[str, Any], plain: tuple[type, ...], value: object) -> st
             f"model is a {type(value).__name__} that is made already; give its class, or a function of input_shape and classes "
             "that makes it."
         )
-    if not _is_code(value):
+    if isinstance(value, str | os.PathLike | np.bool_):
         return str(value)
+    if not _is_code(value):
+        raise SettingError(
+            f"No setting is an object of type {type(value).__name__}; arrays are a data set as dataset=from_arrays(x, y, user)."
+        )
     path = _import_path(value)
     if path is None:
         name = getattr(value, "__name__", type(value).__name__).strip("<>")  # "lambda" of a lambda

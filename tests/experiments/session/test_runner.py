@@ -284,7 +284,12 @@ def test_what_cannot_be_given_is_said_in_one_sentence(tmp_path, monkeypatch):
     where = {"run": {"directory": str(tmp_path / "r")}}
     for asked, says in (
         ({"model": torch.nn.Linear(4, 2)}, "model is a Linear that is made already; give its class"),
-        ({"callbacks": [3]}, "callbacks holds 3"),
+        ({"callbacks": [3]}, "callbacks holds an object of type int; "),
+        (
+            {"dataset": (np.zeros((2, 2)), [0, 1])},
+            "^No setting is an object of type ndarray; .* dataset=from_arrays",
+        ),
+        ({"dataset": [[0, 1]]}, "^dataset is of type list; it is chosen as dataset=NAME, "),
         ({"engine": {"workers": 2}}, r"dataset\.name is Dataset, .* worker processes cannot import it"),
         (
             {
@@ -298,4 +303,6 @@ def test_what_cannot_be_given_is_said_in_one_sentence(tmp_path, monkeypatch):
     ):
         with pytest.raises(SettingError, match=says):
             run(*WITH_OBJECTS, **(given() | asked), **where)
+    with pytest.raises(SettingError, match=r"^An object of type ndarray is no override"):
+        run(np.zeros(2))
     assert not (tmp_path / "r").exists()
