@@ -2,8 +2,8 @@
 
 Runs that differ in nothing but their seed are one group, shown as a mean with its standard error. Prints a
 table (or JSON) and writes DIR/compare.csv, DIR/compare.tex and DIR/compare.html, a page with plots. `plots=FOLDER` also
-writes every plot as PNG, SVG and PDF, as wide as a column of a paper. `directory=[A,B]` compares the runs of several folders
-and writes into the first. Unfinished and unreadable runs are named, not counted.
+writes every plot as PNG, SVG and PDF, as wide as a column of a paper. `directory=[A,B]` compares the runs of several folders;
+this, and a DIR that is itself a run, is written into the folder comparison. Unfinished and unreadable runs are named, not counted.
 
 Metrics do not split groups, because they change nothing of the training: a metric's mean is over the runs that recorded a
 value of it, whose number is given where it is not that of all.
@@ -77,7 +77,7 @@ class CompareSettings:
 
 
 def compare(settings: CompareSettings) -> None:
-    """Print the comparison of the runs below `settings.directory`, and write it there as a page and tables."""
+    """Print the comparison of the runs below `settings.directory`, and write it as a page and tables."""
     if settings.target_accuracy is not None:
         check_open_unit("target_accuracy", settings.target_accuracy)
     compared = read_comparison(settings.directory, settings.target_accuracy, settings.where, settings.sort)
@@ -124,8 +124,8 @@ def comparison_page(compared: Comparison) -> Page:
     rest = f" and {counted(len(varied) - len(own), 'other setting')}" if len(varied) > len(own) else ""
     differ = f"they differ in {', '.join(own)}{rest}" if varied else "they differ in nothing but the seed"
     return Page(
-        f"fedmf comparison {compared.directory.resolve().name}",
-        " ".join([f"{len(groups)} groups; {differ}.", *claims(groups)]),
+        f"fedmf comparison of {counted(sum(len(group.runs) for group in groups), 'run')}",
+        " ".join([f"{counted(len(groups), 'group')}; {differ}.", *claims(groups)]),
         [
             Section(
                 "Results",

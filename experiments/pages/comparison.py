@@ -15,7 +15,7 @@ from markupsafe import Markup
 from experiments.pages.page import Table
 from experiments.pages.run_page import without_folders
 from experiments.pages.wording import Estimate, bound, estimate, holds_for, number, text_of, unit_of
-from experiments.run_files.directory import PRIVACY, REPORT, SUMMARY
+from experiments.run_files.directory import CONFIG, PRIVACY, REPORT, SUMMARY
 from experiments.run_files.listing import as_paths, find, in_order
 from experiments.run_files.reader import REPETITION, Run, read_run, without
 from experiments.settings.reference import RUN, reference
@@ -49,7 +49,7 @@ class Comparison:
     """The groups of the runs below folders, why runs or metrics are `left_out`, and the `target` of their score.
 
     `headlines` are what runs are judged by, first that of most; a target is one of runs that are all judged by the same.
-    `directory` is the first folder, where the page is; `shared` is what all runs have.
+    `directory` is where the page is written; `shared` is what all runs have.
     """
 
     directory: Path
@@ -71,6 +71,7 @@ def read_comparison(
     That is the largest multiple of 0.05 that every run's score reaches in some round, None where it is not above 0 or runs are
     judged by several. `where` and `sort` are those of `find` and `in_order`, None the score. Raises `RunDirectoryError` where no run is left.
     """
+    places = as_paths(folders)
     runs: dict[str, Run] = {}
     left_out: dict[str, str] = {}
     for directory, values in find(folders, where).items():
@@ -81,9 +82,8 @@ def read_comparison(
             left_out[values["name"]] = "unfinished" if is_unfinished else f"unreadable: {error}"
     if not runs:
         meant = f" with {', '.join(where)}" if where else ""
-        named = ", ".join(map(str, as_paths(folders)))
         raise RunDirectoryError(
-            f"directory is {named}, which has no finished run{meant}; it must be a directory with at least one {SUMMARY}."
+            f"directory is {', '.join(map(str, places))}, which has no finished run{meant}; it must be a directory with at least one {SUMMARY}."
             + "".join(f" {name} is {why}" for name, why in left_out.items())
         )
     recorded = dict.fromkeys(chain.from_iterable(run.further_metrics.items() for run in runs.values()))
@@ -111,7 +111,9 @@ def read_comparison(
     ]
     groups = [row["group"] for row in in_order(rows, sort or headlines[0])]
     shared = _shared(list(runs.values()), differing)
-    return Comparison(as_paths(folders)[0], groups, left_out, target, shared, headlines)
+    # Never into a run's own folder.
+    directory = Path("comparison") if places[1:] or (places[0] / CONFIG).exists() else places[0]
+    return Comparison(directory, groups, left_out, target, shared, headlines)
 
 
 def _shared(runs: Sequence[Run], differing: Sequence[str]) -> dict[str, Any]:
@@ -123,13 +125,13 @@ def _shared(runs: Sequence[Run], differing: Sequence[str]) -> dict[str, Any]:
 
 
 def _chosen(settings: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """Return those of `settings` that are choices of a group, or not the defaults of the choices that `run` has."""
+    """Return those of `settings` that are choices of a group, or not the defaults of the choices that `run` has: null of what it has not."""
     usual = {
         item.key: item.default
         for item in reference(RUN).settings
         if item.is_of((run.config.get(item.group) or {}).get("name"))
     }
-    return {key: value for key, value in settings.items() if usual.get(key) != as_given(value)}
+    return {key: value for key, value in settings.items() if usual.get(key, "null") != as_given(value)}
 
 
 def notes(compared: Comparison) -> list[str]:
@@ -297,10 +299,10 @@ def _figures(compared: Comparison) -> tuple[dict[str, str], dict[str, list[str]]
         "seeds": [number(len(row["seeds"])) for row in rows],
         "runs": [number(row["runs"]) for row in rows],
         **{words: [text_of(name, row[name]) for row in rows] for words, name in sent.items()},
-        f"bytes to {'R² ' * (compared.headlines == ['r2'])}{text_of(compared.headlines[0], compared.target)}": [
-            text_of("bytes", row["bytes_to_target"]) for row in rows
-        ],
     }
+    if compared.target is not None:
+        goal = f"{'R² ' * (compared.headlines == ['r2'])}{text_of(compared.headlines[0], compared.target)}"
+        columns[f"bytes to {goal}"] = [text_of("bytes", row["bytes_to_target"]) for row in rows]
     same = {name: cells[0] for name, cells in columns.items() if len(set(cells)) < len(cells[:2])}
     return same, {name: cells for name, cells in columns.items() if name not in same}
 

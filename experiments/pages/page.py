@@ -88,6 +88,7 @@ def write_page(page: Page, file: Path, plots: str | None = None) -> list[Path]:
     if plots is not None:
         refuse_unmakeable("plots", Path(plots))
         Path(plots).mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(exist_ok=True)
     lines = [line.label for section in page.sections if section.plot for line in section.plot.series]
     looks = tuple(dict.fromkeys(lines))  # one colour on a page for a line of one name
     text = (

@@ -1,6 +1,7 @@
 """Words and numbers as pages and tables write them: what fields of a run are called, digits, bounds, means over seeds."""
 
 import math
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 
 from rich.filesize import decimal
 
+from client.imports import LENT
 from client.metrics import METRICS
 from fedmf.checks import rounded_up
 
@@ -29,6 +31,9 @@ FIELDS = {
     "clipped_share": ("share of clients clipped (unprotected)", "%"),
     "client_loss": ("mean loss of the clients before their turn (unprotected)", ""),
     "noise_over_sum": ("norm of the noise over that of the clients' sum (unprotected)", ""),
+    "when": ("started", "minute"),
+    "data": ("data", "code"),
+    "model": ("model", "code"),
     "epsilon": ("epsilon spent", ""),
     "unit_of_privacy": ("whom epsilon protects", ""),
     "statement": ("what epsilon covers and what not", ""),
@@ -139,12 +144,16 @@ def times_less(ratio: float) -> str:
     return f"{times(ratio)} times less" if ratio >= 1 else f"{times(1 / ratio)} times more"
 
 
-# How a value with this unit is written.
-_FORMS: dict[str, Callable[[float], str]] = {
+# How a value with this unit, or of this kind, is written.
+_FORMS: dict[str, Callable[[Any], str]] = {
     "%": lambda share: f"{100 * share:.1f} %",
     "bytes": lambda count: decimal(round(count)),
     "times": lambda ratio: f"{times(ratio)} times",
     "s": lambda seconds: f"{number(seconds)} s" if seconds < 60 else str(timedelta(seconds=round(seconds))),
+    "minute": lambda time: str(time)[:16].replace("T", " "),
+    "code": lambda name: re.sub(
+        f"^{LENT}\\w+:", "", str(name)
+    ),  # an object of a Python program without its digest
 }
 
 
@@ -173,6 +182,8 @@ def text_of(name: str, value: Any) -> str:
     ('5.717', '0.25, 0.5')
     >>> text_of("machine.memory_bytes", 4.2e6), text_of("wall_seconds", 12.5), text_of("wall_seconds", 9000)
     ('4.2 MB', '12.5 s', '2:30:00')
+    >>> text_of("model", "python-0123456789ab:Net"), text_of("when", "2026-11-26T20:03:11Z")
+    ('Net', '2026-11-26 20:03')
     """
     unit, last = unit_of(name), name.rsplit(".", 1)[-1]
     if isinstance(value, list):

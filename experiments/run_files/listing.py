@@ -50,7 +50,10 @@ def find(folders: str | Path | Sequence[str], where: Sequence[str] = ()) -> dict
         for run in sorted(file.parent for file in place.rglob(CONFIG)):
             name = str(run if len(places) > 1 else run.relative_to(place))
             found.setdefault(run.resolve(), (run, name))
-    known = {run: _values(run) | {"name": name} for run, name in found.values()}
+    known = {
+        run: _values(run) | {"name": path.name if name == "." else name}
+        for path, (run, name) in found.items()
+    }
     for condition in where:
         if (parts := _CONDITION.fullmatch(condition)) is None:
             raise SettingError(f"where is {condition!r}; it must be KEY=VALUE, KEY<VALUE or KEY>VALUE.")

@@ -176,8 +176,9 @@ def test_seeds_become_a_mean_and_a_standard_error_in_every_output(tmp_path, comp
 
 
 def test_runs_of_several_folders_are_chosen_and_sorted_and_unlike_ones_have_their_settings_in_words(
-    tmp_path, capsys
+    tmp_path, capsys, monkeypatch
 ):
+    monkeypatch.chdir(tmp_path)
     written_run.sweep(
         tmp_path / "a", mechanisms=("optimal", "independent"), epsilons=(1.0, 4.0, 8.0), seeds=(1,)
     )
@@ -204,9 +205,10 @@ def test_runs_of_several_folders_are_chosen_and_sorted_and_unlike_ones_have_thei
     )
     by_model = [group["model.name"] for group in compared("sort=model")["groups"]]
     assert by_model == sorted(by_model)
-    html = (tmp_path / "a" / "compare.html").read_text()
+    html = (tmp_path / "comparison" / "compare.html").read_text()  # and no run's or sweep's folder has one
     assert "hidden = 12" in re.findall(r'data-label="other settings">([^<]*)', html)[0]
     assert '<a href="../b/cnn/report.html">' in html
+    assert "hidden = –" not in html  # of a model that has none
     with pytest.raises(
         RunDirectoryError, match=r"^directory is .*/a, .*/b, which has no finished run with .*model=lstm"
     ):
@@ -235,9 +237,15 @@ def test_every_output_says_for_whom_epsilon_holds_and_what_is_not_private(tmp_pa
     claim = {"delta": 1e-4, "unit_of_privacy": "one person = one client", "adjacency": "zero_out"}
     for number, epsilon in enumerate((4.0, 7.9996)):  # of one seed
         config = {"run": {"reproducible": bool(number)}}
-        written_run.write(tmp_path / str(number), privacy=claim, config=config, summary={"epsilon": epsilon})
+        lines = [line | {"accuracy": 0.01} for line in written_run.metrics()]
+        summary = {"epsilon": epsilon}
+        written_run.write(
+            tmp_path / str(number), privacy=claim, config=config, summary=summary, metrics=lines
+        )
     open_run = written_run.write(tmp_path / "none" / "open", summary={"epsilon": None})
-    assert not list(claims(read_comparison(str(open_run)).groups))  # without an epsilon none is claimed
+    alone = read_comparison(str(open_run))
+    assert not list(claims(alone.groups))  # without an epsilon none is claimed
+    assert (alone.groups[0].row["names"], alone.directory) == (["open"], Path("comparison"))
     shutil.rmtree(open_run)
     document, html, printed = compared()
     (group,), (row,) = document["groups"], rows(tmp_path)
@@ -248,6 +256,8 @@ def test_every_output_says_for_whom_epsilon_holds_and_what_is_not_private(tmp_pa
         assert "at delta = 0.0001, for one person = one client, under zero-out adjacency" in said
         assert "1 of 2 runs are NOT private" in said
         assert "all runs: 2 runs of 1 seed. Runs of one seed differ in their noise alone" in said
+    assert "1 group;" in html
+    assert "bytes to" not in printed  # of no accuracy that all reach
     assert 'data-label="epsilon spent">8</td>' in html  # of a group the largest, rounded up
 
 
@@ -316,7 +326,7 @@ def _writes(node):
         case "write_text" | "write_bytes", [_]:  # RunDirectory.write_text takes a name besides
             return True
         case "open", given:  # a call with a descriptor writes what was opened before
-            return given[:1] != ["descriptor"] and any(
+            return not re.match(r"descriptor$|os\.open\(", "".join(given[:1])) and any(
                 mode.strip("'") in ("w", "a", "wb", "ab", "w+b") for mode in given
             )
     return False

@@ -247,7 +247,9 @@ def test_runs_are_listed_with_what_they_are_and_how_far_they_are(listed):
         {"name": "good", "when": "2026-01-31T12:00:00Z", "data": "by_user_csv visits0.csv", "model": "mlp",
          "epsilon": 8.0, "accuracy": 0.935, "state": "finished"}
     ]  # fmt: skip
-    assert "93.5 %" in listed(form="text")
+    text = listed(form="text")
+    assert "93.5 %" in text
+    assert "2026-01-31 12:00 " in text
 
 
 def names(rows):
