@@ -285,11 +285,12 @@ class OwnSettings:
 TEXT_SETTINGS = ("vocabulary", "vocabulary_size", "level", "length")
 
 
-def task_of(shown: np.ndarray, who: str) -> str:
+def task_of(shown: np.ndarray, who: str, *, typed: bool = True) -> str:
     """Return the task of targets, as those of the test set, `shown` [m] or [m, k], make it plain. `who` has them.
 
     Integers [m] are classes, rows of 0 and 1 are labels, and numbers that are not whole are amounts. Raises `DataError` for any
-    other: whole numbers in a type of floats may be either, and rows with one 1 each are probably classes.
+    other: whole numbers in a type of floats may be either, and rows with one 1 each are probably classes. What is not
+    `typed` has no type of integers.
     """
     if shown.ndim == 1 and shown.dtype.kind in "iu":
         return CLASSIFICATION
@@ -298,8 +299,14 @@ def task_of(shown: np.ndarray, who: str) -> str:
     if shown.ndim > 1 and np.isin(shown, (0, 1)).all() and (shown.sum(axis=1) != 1).any():
         return MULTILABEL
     what = "rows of whole numbers" if shown.ndim > 1 else "whole numbers as floats"
+    is_stored = typed or shown.ndim > 1
+    remedy = (
+        "store one integer an example for classes, or set task to"
+        if is_stored
+        else "set task to classification or"
+    )
     raise DataError(
-        f"{who} holds {what} in the test rows, which may mean classes: store one integer an example for classes, or set task to "
+        f"{who} holds {what} in the test rows, which may mean classes: {remedy} "
         f"{f'{MULTILABEL} or ' if shown.ndim > 1 else ''}{REGRESSION}."
     )
 

@@ -47,7 +47,8 @@ _ENOUGH = 5  # test rows that tell whether a column counts the rows
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 MODES = {"L": "8-bit grey", "RGB": "8-bit RGB"}
 _TOO_LARGE = 2**63  # for int64
-_WHOLE = re.compile(r"[+-]?[0-9]{1,40}(\.0*)?")
+_DIGITS = "[+-]?[0-9]{1,40}"
+_WHOLE = re.compile(rf"{_DIGITS}(\.0*)?")
 
 
 def load_table(name: str, path: Path, settings: OwnSettings, public: Public | None) -> Dataset:
@@ -149,8 +150,8 @@ def ranked(column: Column, *, strip: bool = False) -> tuple[np.ndarray, list[Any
 def read_task(table: Table, names: Sequence[str], rows: Owned, settings: OwnSettings) -> str:
     """Return the task of the columns of labels: what the settings or `public` say, or what the test rows make plain.
 
-    One column of integers or names is of classes; in a table without types one of texts is of amounts where most test rows
-    hold numbers and most of them no whole ones. Raises `DataError` as `task_of`.
+    One column of integers or names is of classes; in a table without types one of texts is no such where most test rows hold
+    numbers and most of them no integers. Raises `DataError` as `task_of`.
     """
     if task := rows.public.task if rows.public else settings.task:
         return task
@@ -160,14 +161,12 @@ def read_task(table: Table, names: Sequence[str], rows: Owned, settings: OwnSett
             return CLASSIFICATION
         if not table.typed:
             cells = pc.utf8_trim(column.filter(pa.array(rows.test)), characters=" \t")
-            found = (
-                pc.sum(pc.match_substring_regex(cells, form)) for form in (_NUMBER, f"^{_WHOLE.pattern}$")
-            )
-            numbers, whole = (2 * (count.as_py() or 0) for count in found)
-            if numbers <= len(cells) or whole > len(cells):
+            found = (pc.sum(pc.match_substring_regex(cells, form)) for form in (_NUMBER, f"^{_DIGITS}$"))
+            numbers, integers = (2 * (count.as_py() or 0) for count in found)
+            if numbers <= len(cells) or integers > len(cells):
                 return CLASSIFICATION
     y = read_numbers(table, names, rows)[rows.test]
-    return task_of(y[:, 0] if len(names) == 1 else y, table.about(", ".join(names)))
+    return task_of(y[:, 0] if len(names) == 1 else y, table.about(", ".join(names)), typed=table.typed)
 
 
 def read_numbers(

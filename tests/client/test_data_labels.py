@@ -101,6 +101,16 @@ def test_labels_of_a_csv_that_are_written_otherwise_are_the_same_classes(
     assert ([held[row] for row in range(12)], dataset.classes) == (numbers * (12 // len(cells)), classes)
 
 
+@pytest.mark.parametrize("first", ["1", "1.5", ""])
+def test_whole_floats_of_a_csv_ask_for_the_task_whatever_training_rows_hold(tmp_path, first):
+    table = rows() | {"label": [*[first] * 9, "2.0", "0.0", "1"]}
+    with pytest.raises(DataError, match=r"as floats .* classes: set task to classification or regression"):
+        opened(tmp_path, "csv", table)
+    given = [{"classes": 3}, {"task": "classification"}, {"task": "regression"}]
+    found = [opened(tmp_path, "csv", table, **settings).task for settings in given]
+    assert found == ["classification", "classification", "regression"]
+
+
 @pytest.mark.parametrize(
     ("labels", "classes", "numbers"),
     [
