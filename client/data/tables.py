@@ -40,7 +40,6 @@ LEARNT_NAMES = (
     "The names of the classes were collected from all rows, those of the training users too: an uncovered release. "
     "Give a public list of them as labels."
 )
-NAME_THEM = "set features to the columns of the inputs, set text to one, or set image to one"
 _MEANINGS = {"train": 0, "test": 1, "0": 0, "1": 1, "false": 0, "true": 1}
 _INDEX = "__index_level_"  # a column that pandas writes
 _ENOUGH = 5  # test rows that tell whether a column counts the rows
@@ -247,6 +246,7 @@ def _inputs(
     """Return (the inputs of all rows, the columns of their numbers, if any); the column `one` names pictures in files."""
     first, public = int(np.argmax(rows.test)), rows.public.shape if rows.public else None
     names, advice = settings.features, "; it must hold numbers"
+    name_them = f"set features to the columns of the inputs, {'set text to one, or set image' if table.typed else 'or set text'} to one"
     if table.folder is not None:
         column = table.column(one, "file", (TEXT,), "; it must name files")
         return Pictures.of(table.path, column, public, first, table.folder), ()
@@ -262,15 +262,15 @@ def _inputs(
                 shape = public or np.shape(column[first].as_py())
             return Lists(f"{name!r} of {table.path}", column, (len(rows.test), *shape)), ()
     if names is None:
-        advice = f", no number; {NAME_THEM}"
+        advice = f", no number; {name_them}"
         if any(not name.strip() for name in table.names):
             raise DataError(
                 f"{table.path} has a column without a name, as pandas writes row numbers. Write the file without its "
-                f"index, or {NAME_THEM}."
+                f"index, or {name_them}."
             )
         names = [name for name in table.names if not (name in roles or name.startswith(_INDEX))]
         if not names:
-            raise DataError(f"{table.path} has no column of numbers besides {', '.join(roles)}; {NAME_THEM}.")
+            raise DataError(f"{table.path} has no column of numbers besides {', '.join(roles)}; {name_them}.")
     x = read_numbers(table, names, rows, advice, "features")
     shown = np.flatnonzero(rows.shown)
     if settings.features is None and len(shown) >= _ENOUGH:
@@ -280,7 +280,7 @@ def _inputs(
         if counting.any():
             raise DataError(
                 f"{table.about(names[int(counting.argmax())])} counts the rows, as pandas writes their numbers. Write the file "
-                f"without its index, or {NAME_THEM}."
+                f"without its index, or {name_them}."
             )
     return x, names
 
@@ -299,9 +299,12 @@ def _numbers(table: Table, name: str, rows: Owned, advice: str, key: str) -> np.
     cells = pc.fill_null(pc.utf8_trim(column, characters=" \t"), "")
     lower = pc.utf8_lower(cells)
     known = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", cells))
-    is_right = pc.match_substring_regex(known, _NUMBER)
-    what, _, remedy = f"{table.about(name)} holds something else in {{}}{advice}".rpartition("; ")
-    rows.check(~is_right.to_numpy(), what, remedy)
+    is_right, is_empty = pc.match_substring_regex(known, _NUMBER), pc.equal(cells, "").to_numpy()
+    where = table.about(name)
+    rows.check(
+        ~(is_right.to_numpy() | is_empty), f"{where} holds no number in {{}}", advice.rpartition("; ")[2]
+    )
+    rows.check(is_empty, f"{where} is empty in {{}}", "every test row must have a number")
     return pc.if_else(is_right, known, pa.scalar(None, cells.type)).cast(pa.float32()).to_numpy()  # type: ignore[no-any-return]
 
 

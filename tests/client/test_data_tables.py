@@ -165,7 +165,7 @@ def test_tokens_are_compared_in_lower_case(tmp_path, form):
         ({"split": [2] * 12}, {}, "'split' of .* holds neither in row 1; it must hold 0 or train, 1 or test"),
         ({"split": ["train"] * 12}, {}, "no test example; mark some with 1 in the split column, or leave the split out"),
         ({"split": [1] * 12}, {}, "no training example; mark some with 0"),
-        ({"note": ["ink"] * 12}, {}, "'note' of .*, no number; set features to the columns of the inputs"),
+        ({"note": ["ink"] * 12}, {}, "'note' of .* no number.*; set features to the columns of the inputs"),
         ({"note": ["ink"] * 12}, {"features": ["note"]}, "'note' .* it must hold numbers"),
         ({"": range(12)}, {}, "a column without a name, as pandas writes row numbers"),
         ({}, {"features": ["place", "user"]}, "features holds 'user', which is the column of user"),

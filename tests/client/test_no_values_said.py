@@ -67,7 +67,11 @@ def test_a_node_that_is_not_ready_quotes_no_row_in_its_log(
 @pytest.mark.parametrize(
     ("text", "settings", "words"),
     [
-        (HEAD + f"u1,0,{NAME},1\n" * 9, {}, "holds other things|something else in row"),
+        (
+            HEAD + f"u1,0,{NAME},1\n" * 9,
+            {},
+            r"no number in row .*; set features to the columns of the inputs, or set text to one\.$",
+        ),
         (
             HEAD.replace("b\n", "b,split\n", 1).replace(",1\n", ",1,0\n") + f"u1,0,1,1,{NAME}\n",
             {},
