@@ -60,13 +60,15 @@ class Table:
         """
         if name not in self.names:
             # The first line of a text file that names no columns is somebody's row.
-            held = (
-                f"it has {', '.join(self.names) or 'none'}: set {key} to one of them"
-                if self.typed
-                else f"set {key} to one of the {len(self.names)} columns that its first line names, or with header=false to one "
-                "of f0, f1 and so on"
+            right = (
+                f"set {key} to one of the {len(self.names)} columns that its first line names, or with header=false to one of f0, "
+                "f1 and so on"
             )
-            raise DataError(f"{self.path} has no column {name!r}; {held}.")
+            if self.typed:
+                right = f"it has {', '.join(self.names) or 'none'}: set {key} to one of them"
+            elif [*self.names] == [f"f{place}" for place in range(len(self.names))]:
+                right = f"set {key} to one of f0 to {self.names[-1]}"
+            raise DataError(f"{self.path} has no column {name!r}; {right}.")
         column = self.held.column(name)
         chunks = [getattr(chunk, "storage", chunk) for chunk in column.chunks]
         if chunks and pa.types.is_struct(chunks[0].type) and chunks[0].type.get_field_index("bytes") >= 0:

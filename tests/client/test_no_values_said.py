@@ -84,10 +84,20 @@ def test_a_node_that_is_not_ready_quotes_no_row_in_its_log(
         ),
         (HEAD + f"u9,{NAME},1,1\n" * 5, {}, "no whole number in row (19|2[0-3]), a test row"),
         (f"{NAME},0,1,2\nu2,0,1,1\n", {}, "one of the 4 columns that its first line names"),
+        (f"{NAME},0,1,2\nu2,0,1,1\n", {"header": False}, "no column 'user'; set user to one of f0 to f3"),
         (f"{NAME},{NAME},1,1\nu2,0,1,1\n", {}, "names its columns 1 and 2 alike"),
         (f"user,label,{NAME},{NAME}\nu2,0,1,1\n", {}, "names its columns 3 and 4 alike"),
     ],
-    ids=["cell", "split", "label", "no whole label", "no first line", "one name twice", "two alike"],
+    ids=[
+        "cell",
+        "split",
+        "label",
+        "no whole label",
+        "no first line",
+        "no header",
+        "one name twice",
+        "two alike",
+    ],
 )
 def test_sentences_of_our_own_name_column_and_row_and_no_cell(
     tmp_path: Path, text: str, settings: dict[str, list[str]], words: str
