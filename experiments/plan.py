@@ -61,8 +61,8 @@ UNKNOWN = (
     "lowest_rms_error", "model_noise_std", "noise_over_signal",
 )  # fmt: skip
 NOISE_OVER_SIGNAL = (
-    "Noise over signal: the standard deviation of the noise in the last model along any one direction, over the length that all "
-    f"clipped updates would have if they agreed. Runs of small models above {MOST_NOISE} ended near chance, of large "
+    "Noise over signal: how far the noise moves the last model along any one direction (standard deviation), over how far all "
+    f"clipped updates together could. Runs of small models above {MOST_NOISE} ended near chance, of large "
     f"models above {MOST_NOISE_OF_LARGE}; all below 0.01 learnt (docs/privacy.md)."
 )
 

@@ -100,7 +100,7 @@ def about_noise(plan: "Plan") -> str | None:
         which, smaller = f"small runs above {MOST_NOISE}", ""
     elif ratio > MOST_NOISE_OF_LARGE and length > LONGEST_NOISE:
         which, smaller = (
-            f"runs of models with so many above {MOST_NOISE_OF_LARGE}",
+            f"runs of models with so many parameters above {MOST_NOISE_OF_LARGE}",
             "fewer trained parameters",
         )
     else:
@@ -114,9 +114,9 @@ def about_noise(plan: "Plan") -> str | None:
         "a larger max_epsilon" if plan.affordable_epochs < plan.participation.epochs else "",
         smaller,
     )
-    whole = f" ({length:.3g} times over all {dimension:,} parameters)" if length > 1 else ""
+    whole = f" ({length:.3g} times as far over all {dimension:,} parameters)" if length > 1 else ""
     return (
-        f"the noise in the last model has in every direction {ratio:.3g} times the length that all clipped updates would "
-        f"have if they agreed{whole}; {which} ended near chance. What helps: "
+        f"along any one direction the noise moves the last model {ratio:.3g} times as far as all clipped updates together "
+        f"could{whole}; {which} ended near chance. What helps: "
         f"{', '.join(filter(None, helps))}."
     )

@@ -17,7 +17,6 @@ from experiments.pages.wording import (
     number,
     text_of,
     times,
-    times_less,
     unit_of,
     words_of,
 )
@@ -75,7 +74,7 @@ def run_page(run: Run) -> Page:
     ]
     rounds, cohort, clients = (number(run.summary.get(key)) for key in ("rounds", "cohort_size", "clients"))
     model, data = run.config["model"]["name"], run.config["dataset"]["name"]
-    lead = f"The {model} model on {data}, {rounds} rounds with {cohort} of {clients} clients in each."
+    lead = f"Model {text_of('model', model)}, data {text_of('data', data)}: {rounds} rounds with {cohort} of {clients} clients in each."
     title = f"fedmf run {run.directory.resolve().name}"
     return Page(title, lead, sections, tuple(warnings(run)), tuple(key_figures(run)))
 
@@ -107,8 +106,9 @@ def key_figures(run: Run) -> Iterator[tuple[str, str, Sequence[str]]]:
     values, envelope = (
         text_of(key, summary.get(key)) for key in ("uplink_bytes_per_client", "envelope_bytes_per_client")
     )
-    less = f"{times_less(summary['compression_ratio'])} than {number(summary['parameters'])} parameters of 32 bits"
-    yield "a client sends in a round", values, [f"of values, {less}; the envelope adds {envelope}"]
+    ratio, whole = text_of("compression_ratio", summary["compression_ratio"]), number(summary["parameters"])
+    note = f"of values, for {whole} parameters of 32 bits: compression {ratio}; the envelope adds {envelope}"
+    yield "a client sends in a round", values, [note]
 
 
 def claim(run: Run) -> str:

@@ -59,7 +59,10 @@ FIELDS = {
     "epsilon_exact": ("epsilon of the Gaussian mechanism, exact", ""),
     "epsilon_tight_is": ("the tight accountant is", ""),
     "order": ("Renyi order of epsilon", ""),
-    "counted_over_l2": ("radius counted over the clip norm", ""),
+    "counted_over_l2": ("length of an update that epsilon counts", "clip norms"),
+    "floating_point.a": ("finite precision: half of what epsilon has for it", ""),
+    "floating_point.beta": ("finite precision: probabilities left out", ""),
+    "floating_point.phi": ("finite precision: rounding of float64, over the lattice's", ""),
     "mean_noise_std": ("noise on a coordinate of a round's mean update, std", "clip norms"),
     "rms_error": ("error of the noise in the model, rms over rounds", ""),
     "last_error": ("the same in the last round", ""),
@@ -135,20 +138,13 @@ def times(ratio: float) -> str:
     return f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:,.0f}"
 
 
-def times_less(ratio: float) -> str:
-    """Return a compression ratio in words that go before "than".
-
-    >>> times_less(6.348), times_less(0.6348)
-    ('6.35 times less', '1.58 times more')
-    """
-    return f"{times(ratio)} times less" if ratio >= 1 else f"{times(1 / ratio)} times more"
-
-
 # How a value with this unit, or of this kind, is written.
 _FORMS: dict[str, Callable[[Any], str]] = {
     "%": lambda share: f"{100 * share:.1f} %",
     "bytes": lambda count: decimal(round(count)),
-    "times": lambda ratio: f"{times(ratio)} times",
+    "times": lambda ratio: (
+        f"{times(ratio)} times" if ratio >= 1 else f"none: {times(1 / ratio)} times as many bytes"
+    ),
     "s": lambda seconds: f"{number(seconds)} s" if seconds < 60 else str(timedelta(seconds=round(seconds))),
     "minute": lambda time: str(time)[:16].replace("T", " "),
     "code": lambda name: re.sub(
@@ -184,6 +180,8 @@ def text_of(name: str, value: Any) -> str:
     ('4.2 MB', '12.5 s', '2:30:00')
     >>> text_of("model", "python-0123456789ab:Net"), text_of("when", "2026-11-26T20:03:11Z")
     ('Net', '2026-11-26 20:03')
+    >>> text_of("compression_ratio", 6.348), text_of("compression_ratio", 0.964)
+    ('6.35 times', 'none: 1.04 times as many bytes')
     """
     unit, last = unit_of(name), name.rsplit(".", 1)[-1]
     if isinstance(value, list):
