@@ -8,10 +8,14 @@ import pytest
 import torch
 from sklearn import metrics as theirs
 
+import runs
 from client.data import Public, from_arrays, load
 from client.metrics import find_metrics
 from experiments import run
+from experiments.deployment import apps
+from experiments.deployment.node import Node, node_settings
 from experiments.pages.run_page import run_page
+from experiments.settings.experiment import build
 from fedmf.errors import DataError, SettingError
 
 RNG = np.random.default_rng(0)
@@ -69,6 +73,21 @@ def test_a_regression_learns_from_columns_of_a_table_and_a_bad_target_is_a_zero_
     assert (groups["r2"][0], "accuracy" in groups) == (result.summary["r2"], False)
     with pytest.raises(SettingError, match=r"run\.optimized_metric is 'accuracy', .* it records r2, loss"):
         run(*data, *FEW, "run.optimized_metric=accuracy")
+
+
+def test_a_node_trains_for_the_task_as_a_simulation_does(tmp_path):
+    data = (
+        f"dataset=by_user_csv dataset.path={table(tmp_path / 'a.csv', AMOUNTS, {})} dataset.label=[up,down]"
+    )
+    settings = runs.composed(*data.split(), "population.cohort_size=20")
+    node = Node(node_settings(f"clients=50 {data} public={{shape:[4],classes:2,task:regression}}"))
+    held, start = node.dataset.clients[0], np.zeros(10, np.float32)
+    one, other = (
+        trainer.update(start, held.x, held.y, order=np.random.default_rng(0))
+        for trainer in (apps._trainer(settings, node), build(settings).make_trainer())
+    )
+    assert one.any()
+    np.testing.assert_array_equal(one, other)
 
 
 def test_a_multilabel_run_beats_the_commonest_values_with_its_own_metrics(tmp_path):
