@@ -281,6 +281,10 @@ class Runner:
                 raise SettingError(
                     f"An object of type {type(override).__name__} is no override; give texts such as 'seed=3', or keywords."
                 )
+        if not isinstance(callbacks, list | tuple):
+            raise SettingError(
+                f"callbacks is of type {type(callbacks).__name__}; it must be a list of functions."
+            )
         if odd := [callback for callback in callbacks if not callable(callback)]:
             raise SettingError(
                 f"callbacks holds an object of type {type(odd[0]).__name__}; it must hold functions that are given a row of "

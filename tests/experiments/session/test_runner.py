@@ -290,6 +290,7 @@ def test_what_cannot_be_given_is_said_in_one_sentence(tmp_path, monkeypatch):
             "^No setting is an object of type ndarray; .* dataset=from_arrays",
         ),
         ({"dataset": [[0, 1]]}, "^dataset is of type list; it is chosen as dataset=NAME, "),
+        ({"callbacks": len}, "callbacks is of type builtin_function_or_method; it must be a list"),
         ({"engine": {"workers": 2}}, r"dataset\.name is Dataset, .* worker processes cannot import it"),
         (
             {
