@@ -47,6 +47,7 @@ ROUNDS, CLIENTS = 20, 8  # of a rehearsal, at most
 BATCHES = 2  # of a made-up client
 MOST_SCORED = 1000  # public examples in a rehearsal
 SHARES = (0.3, 0.1, 0.03, 0.01)  # of the run's client learning rate that are rehearsed
+LESS = (0.1, 0.3)  # of its server's rate, with which as much less noise comes into a step
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,20 @@ class Baseline:
     def is_beaten_by(self, scored: Score) -> bool:
         """Return whether a model learnt: a score above chance by more than sampling explains, and no loss far above the start.
 
+        Models that are right more often than half-way from chance to always have learnt with any loss: they are only too sure.
+
         Answers that do not depend on the inputs have a correlation with m targets of about 1/sqrt(m), and an R2 of at most its square.
         """
         error = math.sqrt(self.chance * (1 - self.chance) / max(1, scored.counted))
         above = ERRORS**2 / max(1, scored.counted) if self.task == REGRESSION else ERRORS * error
-        return score_of(scored) > self.chance + above and scored.loss <= DIVERGED * self.loss
+        half_way = (1 - self.chance) / 2
+        if scored.loss > DIVERGED * self.loss:
+            above = half_way
+        elif self.task == MULTILABEL:
+            above = min(
+                above, half_way
+            )  # of rare labels no score could be more than the errors of its rows above chance
+        return score_of(scored) > self.chance + above and math.isfinite(scored.loss)
 
 
 def scored_by(trainer: Trainer, experiment: Experiment, model: Vector, examples: Examples) -> Score:
@@ -120,7 +130,9 @@ def learning(settings: Settings, experiment: Experiment, end: Score) -> dict[str
     if learnt:
         sentence = f"Learnt: {reached}, {better}; {loss}."
     else:
-        found = "training diverged," if end.loss > DIVERGED * base.loss else f"no {better};"
+        unclear = f"not clearly {better} with {end.counted} test examples;"
+        found = unclear if score_of(end) > base.chance else f"no {better};"
+        found = found if end.loss <= DIVERGED * base.loss else "training diverged,"
         sentence = f"NOT learnt: {reached}, {found} {loss}; {_advice(settings, experiment, base, name)}."
     chance = {} if base.task == REGRESSION else {"chance": base.chance}
     return {**chance, "learnt": learnt, "learning": sentence}
@@ -131,14 +143,21 @@ def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: st
     rounds = min(ROUNDS, experiment.plan.participation.rounds)
     where = f"in {rounds} of {experiment.plan.participation.rounds} rounds on public rows"
     if own := rehearsed(experiment, base, experiment.training, experiment.optimizer, rounds):
-        kept = experiment.plan.compression.keep_probability
+        kept, sigma = experiment.plan.compression.keep_probability, experiment.plan.sigma
+        reached = f"the same rates without noise and masks reach {text_of(name, own)} {where}"
+        if kept == 1 and not sigma:
+            return f"{reached}: look at the clients' data"
+        remedies = [] if sigma else ["compression.keep_probability=1"]
+        for rate, optimizer in smaller_rates(settings, experiment.optimizer):
+            if found := rehearsed(experiment, base, experiment.training, optimizer, rounds):
+                remedies.append(f"{rate}, which lets in less and reaches {text_of(name, found)} there")
+                break
         why = (
-            "look at the clients' data"
-            if kept == 1
-            else "too little is kept for it, try compression.keep_probability=1"
+            f"there is too much noise{' and too little is kept' if kept < 1 else ''}"
+            if sigma
+            else "too little is kept"
         )
-        why = "there is too much noise for it" if experiment.plan.sigma else why
-        return f"the same rates without noise and masks reach {text_of(name, own)} {where}: {why}"
+        return f"{reached}: {why} for it" + (f", try {' or '.join(remedies)}" if remedies else "")
     others = {
         rate: rehearsed(experiment, base, training, optimizer, rounds)
         for rate, training, optimizer in other_rates(settings, experiment)
@@ -148,6 +167,14 @@ def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: st
     if others[best]:
         return f"{same}, where {best} reaches {text_of(name, others[best])}: try {best}"
     return f"{same}, nor does {', '.join(others)}: look at the model and the data, or train longer"
+
+
+def smaller_rates(settings: Settings, optimizer: Optimizer) -> Iterator[tuple[str, Optimizer]]:
+    """Yield smaller rates of the server, smallest first, as text and as optimizer; none of an optimizer of one's own."""
+    if (own := getattr(settings.optimizer, "learning_rate", None)) is not None:
+        for share in LESS:
+            rate = float(f"{share * own:.2g}")
+            yield f"optimizer.learning_rate={rate:g}", replace(optimizer, learning_rate=rate)  # type: ignore[type-var]
 
 
 def other_rates(
