@@ -81,6 +81,8 @@ class Table:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if kind_of(column.type) not in kinds:
+            if key == "features" and kind_of(column.type) == BYTES:
+                right = f", no number; set image={name} if these are pictures"
             raise DataError(f"{self.about(name)} is {self.held.column(name).type}{right}.")
         return column
 

@@ -14,7 +14,7 @@ import pytest
 import small_files
 from client.data import load
 from fedmf.errors import DataError, SettingError
-from small_files import assert_fails_alone, in_every_form, opened, rows, spoilt
+from small_files import assert_fails_alone, in_every_form, opened, png, rows, spoilt
 
 Rows = dict[str, list[Any]]
 COUNT = len(small_files.USERS) * small_files.ROWS
@@ -197,6 +197,10 @@ def test_a_table_that_cannot_be_used_says_what_would_be_right(tmp_path, form, ch
         ({"user": spoilt(["ann"] * 12, 1)}, "'user' of .* names no user in 1 of 12 rows"),
         ({"label": spoilt(["ann"] * 12, 10)}, "'label' of .* is empty, or not UTF-8, in row 11, a test row"),
         ({"place": [[["a"]]] * 12}, "'place' of .* is list.*, no number"),
+        (
+            {"place": [png()] * 12},
+            "'place' of .* is struct.*, no number; set image=place if these are pictures",
+        ),
         ({"place": [Decimal(1)] * 12}, r"'place' of .* is decimal128\(1, 0\), no number"),
         (
             {"place": pyarrow.array([[1]] * 12, pyarrow.list_view(pyarrow.int64()))},
