@@ -127,7 +127,7 @@ def _shallow(text: str) -> str:
 
 
 def pixels_of(content: object, name: str) -> tuple[str, np.ndarray]:
-    """Return (mode, pixels) of a PNG or JPEG; raise `DataError` about `name` whatever its decoder raises.
+    """Return (mode, pixels) of a PNG or JPEG, of 1 bit as of 8; raise `DataError` about `name` whatever its decoder raises.
 
     Pillow's warnings are not shown, but for the one of a picture with so many pixels that it may be an attack: an error.
     """
@@ -139,7 +139,8 @@ def pixels_of(content: object, name: str) -> tuple[str, np.ndarray]:
         warnings.simplefilter("error", library.DecompressionBombWarning)
         try:
             with library.open(io.BytesIO(content), formats=FORMATS) as opened:
-                return opened.mode, np.asarray(opened)
+                picture = opened.convert("L") if opened.mode == "1" else opened
+                return picture.mode, np.asarray(picture)
         except library.UnidentifiedImageError as error:  # which would name a buffer
             raise DataError(f"{name} is no picture of a known format; it must be PNG or JPEG.") from error
 

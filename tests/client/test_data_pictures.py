@@ -79,9 +79,9 @@ def test_folders_train_and_test_are_the_split_and_numbered_folders_are_class_num
     assert tested == {tuple((PIXELS[n] / np.float32(255)).ravel().round(4)) for n in range(20, 30)}
     assert sorted(dataset.test.y) == [0] * 5 + [1] * 5
     for n in range(10):
-        draw(tmp_path / "numbers" / "ann" / str(n % 2 * 7) / f"{n}.png", n)
+        draw(tmp_path / "numbers" / "ann" / str(n % 2 * 7) / f"{n}.png", n, "1")
     dataset = load("by_user_images", path=str(tmp_path / "numbers"), classes=9)
-    assert dataset.classes == 9
+    assert (dataset.classes, {*dataset.clients[0].x.flat}) == (9, {0, 1})  # of a bit a pixel
     assert set(dataset.clients[0].y) | set(dataset.test.y) == {0, 7}
 
 
@@ -276,7 +276,7 @@ def test_a_training_picture_that_is_neither_png_nor_jpeg_concerns_its_user_and_s
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [(EPS, "is no picture of a known format; it must be PNG or JPEG"), ("P", "of mode P; it must be 8-bit"), ("RGBA", "RGBA")],
+    [(EPS, "is no picture of a known format; it must be PNG or JPEG"), ("P", "of mode P; it must be 1-bit or 8-bit"), ("RGBA", "RGBA")],
 )  # fmt: skip
 def test_a_test_picture_of_another_kind_is_refused(tmp_path, started, content, sentence):
     odd = small_files.png(mode=content) if isinstance(content, str) else {"bytes": content, "path": None}
