@@ -207,7 +207,7 @@ class Runner:
         runs/DATE_TIME below the current directory. Raises a `FedmfError` for what cannot run as asked, before
         anything is written.
 
-        Code may be given itself in the place of an import path: `run(model=Net, dataset=from_arrays(x, y, user),
+        Code may be given itself in the place of an import path: `run(model=Net, dataset=client.from_arrays(x, y, user),
         metrics=[recall], client={"loss": hinge})`. Worker processes (engine.workers above 1, Ray) can import what is in a
         module; anything else is an error there.
 
