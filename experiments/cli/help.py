@@ -20,7 +20,7 @@ Row = tuple[str, str]
 
 
 def print_help(command: str, doc: str, arguments: Sequence[str]) -> None:
-    """Print the help that `arguments` ask for: of the command, or of the groups or keys that they name.
+    """Print the help that `arguments` ask for: of the command, or of the groups or keys that they name, as settings too (model=mlp).
 
     Raises `SettingError` for a topic that the command does not have.
     """
@@ -28,7 +28,11 @@ def print_help(command: str, doc: str, arguments: Sequence[str]) -> None:
     console.width = min(console.width, WIDTH)
     show = partial(console.print, markup=False, soft_wrap=False)
     arguments = without_files(arguments)
-    topics = [argument for argument in arguments if not argument.startswith(("-", "as=", SEARCHPATH))]
+    topics = [
+        argument.partition("=")[0]
+        for argument in arguments
+        if not argument.startswith(("-", "as=", SEARCHPATH))
+    ]
     for topic in topics:
         if topic not in (*known.groups, *known.keys):
             raise SettingError(unknown(command, topic))
