@@ -134,10 +134,10 @@ def test_a_run_whose_rounding_costs_too_much_is_refused_where_an_epsilon_is_clai
 
 
 def test_what_a_client_adds_to_the_sum_is_priced_where_noise_is_small():
-    """The terms in n/z, which the other tests do not see: 2 h n/z an epoch, and 4 u T n/z."""
-    given = {**RUN, "dimension": 1, "rounds": 1, "cohort_size": 10**6, "noise_multiplier": 1e-2}
-    for rounds in (1, 2000):
-        given["rounds"] = rounds
+    """The terms in n/z, which the other tests do not see: 2 h n/z an epoch, and 4 u T n/z; and the law of the draws of all epochs."""
+    given = {**RUN, "cohort_size": 10**6, "noise_multiplier": 1e-2}
+    for rounds, dimension in ((1, 1), (2000, 1), (2000, 10**16)):
+        given |= {"rounds": rounds, "dimension": dimension}
         exact = float(slow_price([(1.0, 0.0)] * 3, **given))
         found = finite_precision([(1.0, 0.0)] * 3, **given).a
         assert exact <= found <= 1.1 * exact
