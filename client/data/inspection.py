@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 LARGE = 20.0
 # A largest uint8 input below which 255 is probably not the largest that the data can have.
 DARK = 128
+# A place of the median between the smallest and the largest input, 0 to 1, above which the ground of pictures is probably white.
+LIGHT = 0.9
 # A share of turns that are zeros above which a run is probably not as it was meant.
 ZEROS = 0.1
 _NAMED = 8  # of columns or classes in a sentence
@@ -36,11 +38,9 @@ def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
     if x.dtype.kind != "f" or not (_are_classes(dataset, y) or dataset.task in OF_NUMBERS):
         return dataset
     # In one pass: each may decode all pictures of a big test set.
-    ranges = [(part.min(axis=0), part.max(axis=0)) for part in pieces(x)]
-    lowest, highest = (
-        np.min([least for least, _ in ranges], axis=0),
-        np.max([most for _, most in ranges], axis=0),
-    )
+    ranges = [(part.min(axis=0), part.max(axis=0), np.median(part)) for part in pieces(x)]
+    leasts, mosts, medians = zip(*ranges, strict=True)
+    lowest, highest = np.min(leasts, axis=0), np.max(mosts, axis=0)
     low, high, columns = float(lowest.min()), float(highest.max()), dataset.columns
     named = f"{len(columns)} columns: {some(columns)}" if columns else f"of shape {list(dataset.input_shape)}"
     notes = [f"inputs are {named}; from {low:.4g} to {high:.4g} in {len(y):,} test examples"]
@@ -60,6 +60,8 @@ def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
             f"Inputs are uint8, which are divided by 255, but the largest test input is {top} of 255. Store them as floats, "
             f"divided by {top}."
         )
+    if np.median(medians) > low + LIGHT * (high - low):
+        warnings.append("Most inputs are near their largest value, as ink on white is: invert them.")
     if dataset.task in OF_NUMBERS:
         least, most = float(np.min(y)), float(np.max(y))
         each = f"{counted(dataset.classes, 'number')} a target, from {least:.4g} to {most:.4g}"

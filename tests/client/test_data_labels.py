@@ -151,6 +151,8 @@ SCALED = np.arange(COUNT, dtype=np.float32)[:, None] / COUNT
         ({"x": np.arange(COUNT, dtype=np.uint8)[:, None] * 4}, None),
         ({"x": 255 * SCALED}, r"^Inputs are as large as 2\d\d"),
         ({"x": -255 * SCALED}, r"^Inputs are as large as 2\d\d"),
+        ({"x": 1 - SCALED**9}, "^Most inputs are near their largest value, as ink on white is: invert them"),
+        ({"x": SCALED**9}, None),
         ({}, None),
         ({"least": 1}, "^1 of 4 classes have no test example: 0. Labels count from 0: subtract 1"),
         ({"classes": 5}, r"^2 of 5 classes have no test example: 3, 4\.$"),
