@@ -91,8 +91,8 @@ def _values(directory: Path) -> dict[str, Any]:
 
 
 def _meets(value: object, relation: str, wanted: str) -> bool:
-    """Return whether a value is in a relation to what was typed: as numbers; equal are texts too, or the first word of one."""
-    if relation == "=" and wanted in (str(value), text_of(value), str(value).partition(" ")[0]):
+    """Return whether a value is in a relation to what was typed: as numbers; equal are texts too, or a word of one."""
+    if relation == "=" and wanted in (str(value), text_of(value), *re.split("[ :]", str(value))):
         return True
     try:
         return bool(_RELATIONS[relation](float(str(value)), float(wanted)))

@@ -203,7 +203,7 @@ def listed(tmp_path, monkeypatch, capsys):
     """A function that lists runs below the current directory and returns what it prints: JSON unless told otherwise."""
     monkeypatch.chdir(tmp_path)
     for number, (name, model) in enumerate(
-        {"good": "mlp", "cut": "cnn", "live": "cnn", "bad": "cnn"}.items()
+        {"good": "mlp", "cut": "python-0123456789ab:cnn", "live": "cnn", "bad": "cnn"}.items()
     ):
         data = {"name": "by_user_csv", "path": f"/home/ann/visits{number}.csv"}
         config = {"model": {"name": model}, "dataset": data, "seed": number}
