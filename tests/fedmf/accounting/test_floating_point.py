@@ -147,12 +147,9 @@ def test_what_a_client_adds_to_the_sum_is_priced_where_noise_is_small():
 def test_a_ledger_with_less_noise_is_priced_with_it():
     plan = small_plan(cohort_size=1000, clients=4000, noise_multiplier=1e-3, delta=0.4)
     less = replace(plan.epoch_event, noise_multiplier=plan.noise_multiplier / 20)
-    found, own = (
-        plan.spent_on(Ledger((plan.epoch_event, less))),
-        replace(plan, noise_multiplier=plan.noise_multiplier / 20),
-    )
+    ledger, own = Ledger((plan.epoch_event, less)), replace(plan, noise_multiplier=less.noise_multiplier)
     assert own.precision > plan.precision
-    assert found == own.spent_on(Ledger((plan.epoch_event, less)))
+    assert plan.spent_on(ledger) == own.spent_on(ledger) == ledger.spent(delta=0.4, precision=own.precision)
 
 
 def test_a_ledger_with_less_noise_on_a_count_is_priced_with_it():
@@ -161,7 +158,13 @@ def test_a_ledger_with_less_noise_on_a_count_is_priced_with_it():
     own = plan.with_count_noise(1e-3)
     ledger = Ledger((plan.epoch_event, own.epoch_event))
     assert own.precision > 10 * plan.precision
-    assert replace(plan, clipping=None).spent_on(ledger) == plan.spent_on(ledger) == own.spent_on(ledger)
+    priced = ledger.spent(delta=0.4, precision=own.precision)
+    assert (
+        replace(plan, clipping=None).spent_on(ledger)
+        == plan.spent_on(ledger)
+        == own.spent_on(ledger)
+        == priced
+    )
 
 
 def test_a_count_is_one_draw_more_in_an_epoch():
