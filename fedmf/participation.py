@@ -34,7 +34,7 @@ Indices = np.typing.NDArray[np.int64]
 SHUFFLED = 2**16
 
 # Four make it a permutation that few queries cannot tell from a uniform one (Luby and Rackoff 1988); over all of a small
-# domain more are needed, and tests/fedmf/test_participation.py looks at those.
+# domain more are needed, and tests/fedmf/test_randomness.py looks at those.
 NETWORK_STEPS = 24
 
 MOST = 2**62  # numbers to permute: sums of two halves, and a b, stay far below 2^63

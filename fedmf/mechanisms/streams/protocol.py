@@ -109,6 +109,7 @@ class NoiseStream(ABC):
 
     def init(self, dimension: int) -> StreamState:
         """Return the state before the first step, for rows of `dimension` coordinates: `buffers` zero rows."""
+        check_at_least("dimension", dimension, 1)
         return StreamState(0, np.zeros((self.buffers, dimension)))
 
     def next(

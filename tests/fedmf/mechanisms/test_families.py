@@ -113,6 +113,17 @@ def test_low_rank_is_fitted_where_the_sums_of_a_regression_are_singular():
     assert relative_gap(run) < 0.01
 
 
+def test_recomputed_encoder_differs_from_the_optimums():
+    """With the optimum's own C the product B' C would not be A: the control for recomputing C."""
+    workload = prefix_sum(200)
+    mechanism = design("banded_low_rank", workload, bands=2, rank=1)
+    B, C = mechanism.materialize()
+    _, optimum = design("optimal", workload).materialize()
+    A = workloads.materialize(workload)
+    np.testing.assert_allclose(B @ C, A, atol=1e-10)
+    assert np.abs(B @ optimum - A).max() > 0.05
+
+
 def test_missing_the_loss_is_logged(monkeypatch, caplog):
     monkeypatch.setattr(optimal, "MOST_BUFFERS", 1)
     with caplog.at_level(logging.WARNING):
