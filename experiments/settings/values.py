@@ -28,6 +28,7 @@ GIVEN = "???"
 _BARE = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)  # text that needs no quotes in an override
 _WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
 _BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
+_MOST_SHOWN = 80  # characters of a list in an error
 _IN_YAML = {"True": "true", "False": "false", "None": "null"}
 Output = Literal["text", "json"]
 PRINTED = "what is printed, a table for people or one JSON document"
@@ -132,6 +133,8 @@ def value_of(hint: Any, value: object, key: str) -> Any:
         why = error.errors()[0]["msg"].replace("Input should", "it should").replace("an object", "a mapping")
         lists = "; lists are given as key=[a,b]" if why.endswith("array") else ""
         shown = "null" if value is None else repr(value)
+        if isinstance(value, list | dict) and len(shown) > _MOST_SHOWN:  # somebody's data, probably
+            shown = f"of type {type(value).__name__}"
         raise SettingError(f"{key} is {shown}; {why}{lists}.") from error
 
 

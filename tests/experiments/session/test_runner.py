@@ -291,6 +291,7 @@ def test_what_cannot_be_given_is_said_in_one_sentence(tmp_path, monkeypatch):
         ),
         ({"dataset": [[0, 1]]}, "^dataset is of type list; it is chosen as dataset=NAME, "),
         ({"callbacks": len}, "callbacks is of type builtin_function_or_method; it must be a list"),
+        ({"client.loss": [0] * 99}, r"^client\.loss is of type list; it should be a valid string"),
         ({"engine": {"workers": 2}}, r"dataset\.name is Dataset, .* worker processes cannot import it"),
         (
             {
