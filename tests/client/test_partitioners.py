@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from flwr_datasets.partitioner import IidPartitioner
 
 import small_files
 from client.data import load
@@ -99,6 +100,12 @@ def test_a_partitioner_that_cannot_deal_says_why(name, settings, sentence):
         dealt(name, clients=10, **settings)
 
 
+def test_a_row_that_two_clients_would_get_is_refused(monkeypatch):
+    monkeypatch.setattr(IidPartitioner, "load_partition", lambda self, number: self.dataset)
+    with pytest.raises(SettingError, match="deals 2000 rows, some of them twice"):
+        dealt("iid")
+
+
 def loaded(folder, name, settings=None, **arrays):
     """Return 200 rows of twenty users, of each of whom a row is in the test set, dealt out to five clients."""
     held = {
@@ -143,7 +150,9 @@ def test_clients_that_get_nothing_are_counted_in_a_warning(tmp_path):
 
 
 def test_groups_of_users_are_the_unit_and_users_in_both_splits_are_counted(tmp_path):
+    """In a file whose rows are in no order of users: row r is of user r % 20."""
     dataset = loaded(tmp_path, "grouped", {"group_size": 4}, split=np.arange(200) >= 160)
+    assert [len({*np.rint(client.x[:, 0] * 255) % 20}) for client in dataset.clients] == [4] * 5
     assert dataset.unit == "one group of users, each whole in it (grouped partition) = one client"
     assert dataset.uncovered[0].startswith("20 of 20 users of the test split also train")
 
