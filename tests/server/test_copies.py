@@ -1,5 +1,6 @@
 """How far a run got, as it is counted outside its directory; what is taken for the same directory, and the same clients."""
 
+import fcntl
 import json
 import os
 import platform
@@ -99,8 +100,8 @@ def test_killed_while_it_counts_a_run_has_the_count_before_or_after(monkeypatch,
 
 def test_a_round_is_counted_once_and_a_directory_with_fewer_rounds_than_that_is_an_error(tmp_path):
     origin = Origin.begin(tmp_path, PEOPLE, 3)
-    with origin.counting(tmp_path, 4):
-        pass
+    with origin.counting(tmp_path, 4), copies._opened(origin.run) as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as another copy would, which waits
     with pytest.raises(RunDirectoryError, match="from another copy"), origin.counting(tmp_path, 4):
         pytest.fail("the round is released again")
     origin.check_place(tmp_path, 4, accept_copy=False)
