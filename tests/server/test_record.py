@@ -4,6 +4,7 @@ import random
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from fedmf.errors import FedmfError, ParticipationError, ReleaseOrderError, RunD
 from plans import SGD, advance, begun, kept_releases, killed, random_vector, same, small_plan
 from server import record
 from server.record import Record
-from server.state import Release
+from server.state import Count, Release
 
 
 @pytest.fixture
@@ -47,7 +48,14 @@ def test_a_round_is_released_once_and_a_client_is_heard_once_in_an_epoch(tmp_pat
             database.append(again)
         assert [kept.answered for kept in database.releases(0)] == [("a", "b")]
         database.check()
-    database.append(release(2, "ba", epoch=1))
+    database.append(replace(release(2, "ba", epoch=1), count=Count("5ea1ed")))
+    database.check()
+    with database._writing() as connection:
+        connection.execute(
+            "UPDATE blob SET bytes = CAST(replace(bytes, '5ea1ed', '5ea1e0') AS BLOB) WHERE owner = 'count'"
+        )
+    with pytest.raises(RunDirectoryError):
+        database.check()
     assert [database.most_epochs(epochs) for epochs in range(3)] == [0, 1, 2]
 
 
