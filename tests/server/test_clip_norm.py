@@ -10,6 +10,7 @@ from fedmf.clip_norm import FURTHEST, AdaptiveClipping, open_count, seal_count
 from fedmf.errors import RunDirectoryError, SettingError
 from fedmf.normals import STEP
 from fedmf.randomness import gaussian_row
+from fedmf.sealing import unseal
 from fedmf.updates import wire
 from plans import (
     KEY,
@@ -161,6 +162,7 @@ def test_killed_after_any_round_a_run_has_its_count_and_no_file_holds_it_unseale
     sealed = checkpoint.record.count(1).sealed
     again = seal_count(HUGE, KEY, 0)
     assert open_count(sealed, KEY, 0) == open_count(again, KEY, 0) == HUGE
+    assert not unseal(KEY.reveal(), {"count": bytes.fromhex(sealed)}, b"0 ")  # a key of its own
     nonce, tag = 24, 32  # hexadecimal digits
     assert sealed[nonce:-tag] != again[nonce:-tag]
     for key, step in ((KEY, 1), (KEY.ratchet(), 0)):
