@@ -151,9 +151,9 @@ def test_a_node_does_nothing_for_a_task_that_its_server_has_not_sealed(tmp_path,
     deployment = Deployment(tmp_path)
     stolen = []
     honest = deployment.grid.train["a"]
-    deployment.grid.train["a"] = lambda message: (stolen.append(message), honest(message))[1]
+    deployment.grid.train["a"] = lambda message: stolen.append((message, message.content)) or honest(message)
     deployment.deploy()
-    task = stolen[0]
+    task, honestly = stolen[0]
     own = X25519PrivateKey.generate()
     channel = server_channel(own, own, public_box_key(deployment.boxes["a"]))
     record = ConfigRecord({wire.EPOCH: 0, wire.STEP: 0, wire.CLIENT: ["x:0"], wire.MASK_KEY: [bytes(32)]})
@@ -164,7 +164,7 @@ def test_a_node_does_nothing_for_a_task_that_its_server_has_not_sealed(tmp_path,
     other = {
         wire.MODEL: ArrayRecord({wire.VECTOR: Array("float32", model.shape, wire.STYPE, model.tobytes())})
     }
-    sealed, public = deployment.tasks[0].config_records[SEALED], own.public_key().public_bytes_raw()
+    sealed, public = honestly.config_records[SEALED], own.public_key().public_bytes_raw()
     for records in (
         {**other, SEALED: sealed},  # the server's own box, with another model
         {**arrays, SEALED: ConfigRecord({RUN_KEY: public})},
@@ -172,12 +172,15 @@ def test_a_node_does_nothing_for_a_task_that_its_server_has_not_sealed(tmp_path,
         {**arrays, SEALED: ConfigRecord({**boxes, RUN_KEY: public})},
         {**arrays, SEALED: ConfigRecord({**boxes, RUN_KEY: bytes(sealed[RUN_KEY])})},
         {**arrays, SEALED: ConfigRecord({RUN_KEY: b"short"})},
+        {**arrays, SEALED: ConfigRecord({**sealed, "more": b"no box"})},
     ):
         task.content = RecordDict(records)
         reply = call_app(apps.client_app, task, deployment.context("a"))
         assert reply.has_error()
         assert reply.error.reason == "RunStoppedError"  # unsealed: no text of the node's own
-    task.content = deployment.tasks[0]
+    task.content = honestly
+    assert not call_app(apps.client_app, task, deployment.context("a")).has_error()
+    task.content = honestly
     with pytest.raises(RunStoppedError, match="its own log says why"):
         apps.client_app(task, context(deployment.run, overrides=TWO["a"]))
     assert "this node has no box_key" in caplog.text
