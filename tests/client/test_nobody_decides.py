@@ -5,6 +5,7 @@ and the node is ready.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -192,3 +193,31 @@ def test_a_label_of_no_class_makes_no_node_unready_where_classes_are_not_said(
     assert readiness(node_with(given, 5, Public((2,) if form == "npz" else (1,), classes=2))) == ""
     with pytest.raises(DataError, match=f"the label {label}"):
         load(**given)
+
+
+@pytest.mark.parametrize(
+    ("form", "cell", "says"),
+    [
+        ("csv", "{:g}", ""),
+        ("csv", "{}", "in the test rows"),
+        ("npz", "", "in the test rows"),
+    ],
+)
+def test_targets_of_training_rows_decide_no_task_and_are_in_no_note(
+    tmp_path: Path, form: str, cell: str, says: str
+) -> None:
+    """They are amounts, in most rows; the targets of the test rows are 0 and 1, which may be classes."""
+    split = np.arange(20) % 5 == 0
+    y, user = np.where(split, np.arange(20) % 2, 1000.5), np.arange(20) // 10
+    path = tmp_path / f"data.{form}"
+    if form == "npz":
+        np.savez(path, x=np.ones((20, 1)), y=y, user=user, split=split)
+    else:
+        held = [
+            f"{who},1,{cell.format(value)},{part:d}" for who, value, part in zip(user, y, split, strict=True)
+        ]
+        path.write_text("\n".join(["user,b,label,split", *held]) + "\n")
+    with pytest.raises(DataError, match=says) if says else nullcontext():
+        assert load(f"by_user_{form}", path=str(path)).task == "classification"
+    notes = load(f"by_user_{form}", path=str(path), task="regression").notes
+    assert "the task is regression: 1 number a target, from 0 to 1" in notes
