@@ -1,6 +1,7 @@
 """Regression and multi-label: found from what is public, scored by their own metrics, trained as anything else is."""
 
 import csv
+import math
 import re
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn import metrics as theirs
 
 import runs
 from client.data import Public, from_arrays, load
-from client.metrics import find_metrics
+from client.metrics import BETTER_IF_LARGER, find_metrics, r2
 from experiments import run
 from experiments.deployment import apps
 from experiments.deployment.node import Node, node_settings
@@ -111,6 +112,14 @@ def test_metrics_are_those_of_scikit_learn():
             metric = made[name]()
             metric.add(outputs, targets)
             assert metric.value() == pytest.approx(function(targets.numpy(), answers.numpy()), rel=1e-5), name
+    y = torch.tensor([[1.0, 0.0], [1.0, 4.0]])  # the first of which does not vary
+    assert (r2(y, y), math.isnan(r2(y[:, :1], y[:, :1]))) == (1, True)
+    assert [name for name, better in BETTER_IF_LARGER.items() if not better] == [
+        "loss",
+        "perplexity",
+        "mse",
+        "mae",
+    ]
     with pytest.raises(SettingError, match="holds r2, which is not of the task classification"):
         find_metrics(["r2"], classes=9)
 

@@ -106,6 +106,12 @@ def test_chance_is_of_the_targets_that_the_accuracy_counts():
     assert not base.is_beaten_by(Score(0.999, np.inf, 11))
     assert not base.is_beaten_by(Score(0.7, 0.1, 11))  # of 11 targets
     assert base.is_beaten_by(Score(0.7, 0.1, 1100))
+    amounts = replace(base, chance=0.0, task="regression")
+    assert [amounts.is_beaten_by(Score(np.nan, 0.1, 100, {"r2": r2})) for r2 in (np.nan, 0.089, 0.091)] == [
+        False,
+        False,
+        True,
+    ]
     assert said(test=Examples(test.x, y.astype(np.float32))) == {}
 
 
