@@ -56,13 +56,14 @@ def from_yaml(text: str) -> Recorded:
 def _check_types(key: str, group: type[Choice], recorded: Recorded) -> None:
     """Raise `ValueError` for a group without a name, and for a value of another type.
 
-    Unknown keys are left to the loader or model, which refuses them by name.
+    Unknown keys are left to the loader or model, which refuses them by name; null, an earlier default, to them as well.
     """
     name = recorded.get("name")
     if not isinstance(name, str):
         raise ValueError(f"names its {key} {name!r}, which is no text")
     settings = group.options.get(name, group.options["custom"]).settings
-    make(settings, {own: recorded.get(own, value) for own, value in defaults(settings).items()}, f"{key}.")
+    given = {own: value for own, value in recorded.items() if value is not None}
+    make(settings, {own: given.get(own, value) for own, value in defaults(settings).items()}, f"{key}.")
 
 
 def refuse_odd_values(document: object, most: int = MOST_VALUES) -> None:

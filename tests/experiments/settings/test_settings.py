@@ -135,6 +135,7 @@ def test_plain_values_and_back_are_the_same_settings_and_those_of_another_versio
         settings = composed(*overrides)
         assert restored(from_yaml(to_yaml(settings))) == pickle.loads(pickle.dumps(settings)) == settings
     now = plain(composed())
+    assert from_yaml(to_yaml(now | {"dataset": {"name": "by_user_csv", "path": "a.csv", "test": None}}))
     fewer = {key: value for key, value in now.items() if key != "dataset"}
     for other, key in (
         (now | {"colour": "red"}, "colour"),
