@@ -171,8 +171,9 @@ def check_keys(name: str, given: Mapping[str, Any], hydras: Iterable[str] = ()) 
         if key.removesuffix(".name") not in passing and not is_below:
             raise SettingError(unknown(command, key))
         if key in known.groups and known.groups[key].choices and not isinstance(value, str | None):
+            said = repr(value) if isinstance(value, int | float) else f"of type {type(value).__name__}"
             raise SettingError(
-                f"{key} is of type {type(value).__name__}; it is chosen as {key}=NAME, one of {', '.join(known.groups[key].choices)}."
+                f"{key} is {said}; it is chosen as {key}=NAME, one of {', '.join(known.groups[key].choices)}."
             )
 
 
