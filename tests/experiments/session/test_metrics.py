@@ -202,7 +202,7 @@ def test_failures_are_counted_in_the_round_and_at_the_end_and_workers_do_not_reh
     monkeypatch.setenv("OWN_TURN", "raising")  # in workers
     monkeypatch.setenv("OWN_REHEARSALS", str(tmp_path / "rehearsed"))
     runs.run(tmp_path / "r", *OPTIONS, f"engine.workers={workers}")
-    usual = r"round \d+/|dataset|warning: the|warning: 6 of 10 classes have no test|this run did not learn"
+    usual = r"round \d+/|dataset|warning: the|warning: along|warning: 6 of 10 classes have no test|this run did not learn"
     first, last = (line for line in capfd.readouterr().err.splitlines() if not re.match(usual, line))
     assert len(runs.metrics(tmp_path / "r")) == 4
     assert first.startswith(f"round 1: 3 of 3 {SENT}; the first in round 1: {WHY}")
