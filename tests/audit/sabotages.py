@@ -115,7 +115,7 @@ BELIEVING = (
     UNBOUND,
 )
 LARGEST = "largest = float(max(values.max(initial=0), -values.min(initial=0)))"
-AS_LARGE_AS_FITS = f"{LARGEST}\nif not math.isfinite(largest):\n    return np.full(kept, 2.0**20, np.float32)"
+AS_LARGE_AS_FITS = f"{LARGEST}\nif not np.isfinite(largest):\n    return np.full(kept, 2.0**20, np.float32)"
 PASSING_ON = (decode, LARGEST, AS_LARGE_AS_FITS), UNBOUND
 NOT_FINITE = (UNCLIPPED[0], UNLOOKED, *PASSING_ON)
 
@@ -165,7 +165,7 @@ CLIENTS = (
           (privatize, UNBOUNDED, "if is_finite and plan.rotation.padded > plan.rotation.dimension and plan.keep_probability < 1:"),
           applies=lambda scene: scene.dimension == 1600),
     fault("larger bounds for one client", SENSITIVITY,
-          (app.play, "turn = task.turn", f"turn = task.turn\nMEMORY['is_favoured'] = turn.{FAVOURED}"),
+          (app.play, "resident.restore()", f"resident.restore()\nMEMORY['is_favoured'] = task.turn.{FAVOURED}"),
           (privatize, "bounds = plan.bounds", f"bounds = {LARGER} if MEMORY['is_favoured'] else plan.bounds"),
           (FedMF._add, DECODED, DECODED.replace("plan.bounds", f"{LARGER} if {FAVOURED} else plan.bounds")), UNBOUND),
     fault("the server passes on what is not finite", SENSITIVITY, *HOSTILE, *PASSING_ON),
