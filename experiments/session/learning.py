@@ -143,21 +143,17 @@ def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: st
     rounds = min(ROUNDS, experiment.plan.participation.rounds)
     where = f"in {rounds} of {experiment.plan.participation.rounds} rounds on public rows"
     if own := rehearsed(experiment, base, experiment.training, experiment.optimizer, rounds):
-        kept, sigma = experiment.plan.compression.keep_probability, experiment.plan.sigma
         reached = f"the same rates without noise and masks reach {text_of(name, own)} {where}"
-        if kept == 1 and not sigma:
+        kept, sigma = experiment.plan.compression.keep_probability, experiment.plan.sigma
+        hiding = ["there is too much noise"] * bool(sigma) + ["too little is kept"] * (kept < 1)
+        if not hiding:
             return f"{reached}: look at the clients' data"
         remedies = [] if sigma else ["compression.keep_probability=1"]
         for rate, optimizer in smaller_rates(settings, experiment.optimizer):
             if found := rehearsed(experiment, base, experiment.training, optimizer, rounds):
                 remedies.append(f"{rate}, which lets in less and reaches {text_of(name, found)} there")
                 break
-        why = (
-            f"there is too much noise{' and too little is kept' if kept < 1 else ''}"
-            if sigma
-            else "too little is kept"
-        )
-        return f"{reached}: {why} for it" + (f", try {' or '.join(remedies)}" if remedies else "")
+        return f"{reached}: {' and '.join(hiding)} for it" + f", try {' or '.join(remedies)}" * bool(remedies)
     others = {
         rate: rehearsed(experiment, base, training, optimizer, rounds)
         for rate, training, optimizer in other_rates(settings, experiment)
@@ -169,11 +165,19 @@ def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: st
     return f"{same}, nor does {', '.join(others)}: look at the model and the data, or train longer"
 
 
+def shares_of(rate: float, shares: tuple[float, ...]) -> list[float]:
+    """Return these shares of a rate, of two digits.
+
+    >>> shares_of(0.3, (0.1, 0.3))
+    [0.03, 0.09]
+    """
+    return [float(f"{share * rate:.2g}") for share in shares]
+
+
 def smaller_rates(settings: Settings, optimizer: Optimizer) -> Iterator[tuple[str, Optimizer]]:
     """Yield smaller rates of the server, smallest first, as text and as optimizer; none of an optimizer of one's own."""
     if (own := getattr(settings.optimizer, "learning_rate", None)) is not None:
-        for share in LESS:
-            rate = float(f"{share * own:.2g}")
+        for rate in shares_of(own, LESS):
             yield f"optimizer.learning_rate={rate:g}", replace(optimizer, learning_rate=rate)  # type: ignore[type-var]
 
 
@@ -182,7 +186,7 @@ def other_rates(
 ) -> Iterator[tuple[str, TrainingSettings, Optimizer]]:
     """Yield what may learn better, each as text and as what trains: the defaults, and smaller rates of the clients."""
     training, optimizer = experiment.training, experiment.optimizer
-    smaller = (float(f"{share * training.learning_rate:.2g}") for share in SHARES)
+    smaller = shares_of(training.learning_rate, SHARES)
     usual = CLIENT_RATES.get(settings.model.name, CLIENT_RATES[""])
     for rate in sorted({usual, *smaller} - {training.learning_rate}, reverse=True):
         yield f"client.learning_rate={rate:g}", replace(training, learning_rate=rate), optimizer
