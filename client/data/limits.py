@@ -38,9 +38,9 @@ class CheckedClients(LazyClients):
         who = f"client {i} of dataset {self.dataset}"
         with own_code(f"{who} failed", DataError):
             examples = self.held[i]
-        if self.most is not None and isinstance(examples, Examples):
-            examples = Examples(examples.x[: self.most], examples.y[: self.most])
-        self.public.check(examples, who)
+            if self.most is not None and isinstance(examples, Examples):
+                examples = Examples(examples.x[: self.most], examples.y[: self.most])
+            self.public.check(examples, who)
         return examples
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from client.metrics import ALWAYS, headline
+from client.metrics import ALWAYS
 from experiments.engines.grid import Failure
 from experiments.pages.wording import SHORT, text_of
 from experiments.run_files.directory import finite
@@ -39,8 +39,8 @@ def standing(
 ) -> str:
     """Return one line about a run after round `number`; `spent` are the epsilons so far and of all planned epochs.
 
-    `values` are the headline of the task and further metrics of the model of round `scored`, the last that was scored; None for one that
-    is not defined. Epsilons are rounded up: no line may claim more privacy than the statement.
+    `values` are the headline of the task, first, and further metrics of the model of round `scored`, the last that was scored; None
+    for one that is not defined. Epsilons are rounded up: no line may claim more privacy than the statement.
     """
     who, (epsilon, end) = plan.participation, spent
     epoch = (number - 1) // who.rounds_per_epoch + 1
@@ -53,7 +53,7 @@ def standing(
         mark = f", {NOT_PRIVATE}" if end > LARGEST else ""
         parts.append(f"epsilon {rounded_up(epsilon)} of {rounded_up(end)}{mark}")
     if scored is not None:
-        name = headline(values)
+        name = next(iter(values))
         parts.append(f"{SHORT[name]} {text_of(name, finite(values.get(name)))} (round {scored})")
     parts += [
         f"{name} {text_of(name, finite(value))}" for name, value in values.items() if name not in ALWAYS

@@ -14,6 +14,7 @@ differs by from that of the real numbers in the theorem is in `fedmf.accounting.
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -54,9 +55,7 @@ def next_noise(
     if donate:
         given = replace(state, buffers=state.buffers.view())
         state.buffers.flags.writeable = False  # the mark of a spent state
-    mean, fresh, after = stream.next(
-        lambda number: gaussian_row(key, number, dimension), given, donate=donate
-    )
+    mean, fresh, after = stream.next(partial(gaussian_row, key, dimension=dimension), given, donate=donate)
     return NoiseRow(mean, stream.own(state.step), fresh), after
 
 
