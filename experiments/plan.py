@@ -16,7 +16,8 @@ From a run's own settings, those of simulate, all of which are in a group (`priv
 
     python -m experiments.plan model=mlp privacy.epsilon=2
 
-reads the run's data set and prints the plan that the run would follow, without training.
+reads the run's data set and prints the plan that the run would follow, without training. Where population.cohort_size has its default,
+the table follows: of cohorts, and of keep probabilities and epochs where these have theirs.
 
 `output=json` prints one JSON document. Warnings, such as more noise than signal, are printed on stderr and are in the
 document's `warnings`.
@@ -24,14 +25,24 @@ document's `warnings`.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Any, NoReturn
 
+from client.data import Dataset
 from experiments.cli import command, output
-from experiments.pages.advice import COLUMNS, PlanSettings, advised, plan_of, privacy_of, sizes_of
 from experiments.pages.wording import bound, holds_for, text_of, words_of
 from experiments.settings.compose import compose
+from experiments.settings.figures import (
+    MOST_ROUNDS,
+    PlanSettings,
+    advised,
+    plan_of,
+    plans_to_try,
+    privacy_of,
+    sizes_of,
+)
 from experiments.settings.groups import lowest_rms_error
 from experiments.settings.log import messages
 from experiments.settings.recorded import flattened
@@ -55,6 +66,19 @@ from fedmf.updates.rotation import padded_dimension
 from fedmf.updates.wire import value_bytes
 
 UNIT = "one client"
+KEYS_OF_A_RUN = ("population.cohort_size", "compression.keep_probability", "population.epochs")
+# The columns of a table, with the keys of its rows.
+COLUMNS = {
+    "": "recommended",
+    "cohort n": "cohort_size",
+    "keep gamma": "keep_probability",
+    "epochs E": "epochs",
+    "rounds": "rounds",
+    "noise over signal": "noise_over_signal",
+    "a client sends a round": "uplink_bytes_per_client",
+    "in all": "uplink_bytes_per_client_in_all",
+    "all clients send": "uplink_bytes_of_all_clients",
+}
 # What is not known of a plan of which the cost is known alone.
 UNKNOWN = (
     "floating_point", "uplink_bytes_per_client", "mean_noise_std", "rms_error", "last_error", "independent_rms_error",
@@ -75,7 +99,12 @@ def from_figures(settings: PlanSettings) -> dict[str, Any]:
     """
     clients, cohort_size, rounds = settings.clients, settings.cohort_size, settings.rounds_per_epoch
     if clients and settings.dimension and settings.epsilon and cohort_size is rounds is None:
-        chosen, advice = advised(settings, clients)
+        plans = plans_to_try(partial(plan_of, settings), clients, settings.epochs, settings.keep_probability)
+        if not plans:
+            raise SettingError(
+                f"cohort_size is null, and the runs of a table would have more than {MOST_ROUNDS} rounds; give cohort_size."
+            )
+        chosen, advice = advised(plans, ("cohort_size", "keep_probability", "epochs"))
         return of_plan(chosen, UNIT, misgivings(chosen), orders=settings.orders or ()) | advice
     epochs = settings.epochs or 1
     keep = 1.0 if settings.keep_probability is None else settings.keep_probability
@@ -161,7 +190,33 @@ def from_run(settings: Settings) -> dict[str, Any]:
     experiment.plan.start_epoch(Ledger())
     dataset = experiment.dataset
     print_notes(dataset)
-    return of_plan(experiment.plan, dataset.unit, experiment.misgivings, dataset.uncovered)
+    document = of_plan(experiment.plan, dataset.unit, experiment.misgivings, dataset.uncovered)
+    who, keep, usual = settings.population, settings.compression.keep_probability, Settings.population
+    has_own_rounds = who.cohort_size != usual.cohort_size or who.rounds_per_epoch is not None
+    if has_own_rounds or settings.privacy.epsilon is None:
+        return document
+    plans = plans_to_try(
+        partial(_with_other_sizes, settings, dataset),
+        experiment.plan.participation.clients,
+        None if who.epochs == usual.epochs else who.epochs,
+        None if keep == Settings.compression.keep_probability else keep,
+    )
+    return document | (advised(plans, KEYS_OF_A_RUN)[1] if plans else {})
+
+
+def _with_other_sizes(
+    settings: Settings, dataset: Dataset, cohort_size: int, rounds: int, epochs: int, keep_probability: float
+) -> Plan | None:
+    """Return the plan of a run with these in the place of its own, None where there is none, or too many rounds to design here."""
+    from experiments.settings.experiment import build
+
+    if rounds * epochs > MOST_ROUNDS:
+        return None
+    population = replace(settings.population, cohort_size=cohort_size, epochs=epochs)
+    compression = replace(settings.compression, keep_probability=keep_probability)
+    with suppress(SettingError):
+        return build(replace(settings, population=population, compression=compression), dataset).plan
+    return None
 
 
 def of_plan(
@@ -299,7 +354,7 @@ def _sorted_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def print_text(document: dict[str, Any]) -> None:
-    """Print the plan: epsilon with all that it holds for, and every figure; of a table its rows in place of the figures."""
+    """Print the plan: epsilon with all that it holds for, every figure, and the table if there is one."""
     how = TIGHT if document["accountant"] == "tight" else f"{document['accountant']} accountant"
     uncovered = "; ".join(sentence.removesuffix(".") for sentence in document["not_covered"])
     claim = (
@@ -313,6 +368,13 @@ def print_text(document: dict[str, Any]) -> None:
     show, lines = partial(output.console().print, markup=False), []
     if document["noise_over_signal"]:
         lines.append(NOISE_OVER_SIGNAL)
+    show(claim)
+    rows = [
+        (words_of(key), text_of(key, value))
+        for key, value in flattened(document)
+        if value is not None and not isinstance(value, list) and key not in ("recommended", "reason")
+    ]
+    output.print_table("Plan", {}, rows)
     if "table" in document:
         title = (
             f"{document['clients']:,} clients, {document['parameters']:,} parameters, epsilon {bound(document['epsilon'])} at "
@@ -323,21 +385,7 @@ def print_text(document: dict[str, Any]) -> None:
             for row in document["table"]
         ]
         output.print_table(title, dict.fromkeys(COLUMNS, output.NUMBER), marked)
-        chosen = " ".join(f"{key}={document[key]}" for key in ("cohort_size", "keep_probability", "epochs"))
-        show(
-            *lines,
-            f"* recommended, {chosen}: {document['reason']}. Give these three too for all figures of that setting.",
-            f"With it {claim}",
-            sep="\n",
-        )
-        return
-    show(claim)
-    rows = [
-        (words_of(key), text_of(key, value))
-        for key, value in flattened(document)
-        if value is not None and not isinstance(value, list)
-    ]
-    output.print_table("Plan", {}, rows)
+        lines.append(f"* recommended, {document['recommended']}: {document['reason']}.")
     show(*lines, sep="\n", end="\n" if lines else "")
 
 

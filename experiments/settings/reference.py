@@ -26,7 +26,7 @@ SETTINGS = {
     "export": "export:ExportSettings",
     "mechanisms": "mechanisms:MechanismsSettings",
     "node_check": "deployment.node:NodeSettings",
-    "plan": "pages.advice:PlanSettings",
+    "plan": "settings.figures:PlanSettings",
     "report": "report:ReportSettings",
     "runs": "runs:RunsSettings",
     "vocabulary": "vocabulary:VocabularySettings",

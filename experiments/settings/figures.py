@@ -1,18 +1,15 @@
-"""The figures of a plan, and its adviser: a table of the plans of several settings, of which one is recommended.
+"""The figures of a plan as settings, and the adviser: a table of the plans of several settings, of which one is recommended."""
 
-No data set is read and nothing is trained.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from experiments.pages.wording import number, text_of
+from rich.filesize import decimal
+
 from experiments.settings.groups import MechanismSettings, factorize, find_family
 from experiments.settings.values import PRINTED, Output, keyed
-from fedmf.errors import SettingError
 from fedmf.mechanisms import prefix_sum
 from fedmf.outlook import about_noise, noise_of_run
 from fedmf.participation import Participation
@@ -132,50 +129,38 @@ TRIED_ROUNDS, TRIED_EPOCHS, TRIED_KEEP = (10, 30, 100), (1, 3, 10), (0.01, 0.1, 
 SMALLEST_COHORT = 10
 ENOUGH_ROUNDS = 100  # of a run that is recommended, where there is one
 NEAR = 1.25  # times the least noise over signal of the table is as good, for a recommendation
-# The columns of a table, with the keys of its rows.
-COLUMNS = {
-    "": "recommended",
-    "cohort n": "cohort_size",
-    "keep gamma": "keep_probability",
-    "epochs E": "epochs",
-    "rounds": "rounds",
-    "noise over signal": "noise_over_signal",
-    "a client sends a round": "uplink_bytes_per_client",
-    "in all": "uplink_bytes_per_client_in_all",
-    "all clients send": "uplink_bytes_of_all_clients",
-}
 
 
-def advised(settings: PlanSettings, clients: int) -> tuple[Plan, dict[str, Any]]:
-    """Return the plan that is recommended, and the `table` of all that were tried with the `reason`."""
-    if not (plans := plans_to_try(settings, clients)):
-        raise SettingError(
-            f"cohort_size is null, and the runs of a table would have more than {MOST_ROUNDS} rounds; give cohort_size."
-        )
-    chosen, why = recommended(plans)
-    return chosen, {"table": [_row(plan) | {"recommended": plan is chosen} for plan in plans], "reason": why}
+# Makes the plan of a run from its cohort size, rounds of an epoch, epochs and keep probability; None where it has none.
+PlanOf = Callable[[int, int, int, float], Plan | None]
 
 
-def plans_to_try(settings: PlanSettings, clients: int) -> list[Plan]:
+def plans_to_try(
+    plan_of: PlanOf, clients: int, epochs: int | None, keep_probability: float | None
+) -> list[Plan]:
     """Return the plans of a table: cohorts of one significant digit of which about `TRIED_ROUNDS` fit in an epoch.
 
-    And `TRIED_EPOCHS` and `TRIED_KEEP` where these are not given. Runs of too many rounds are left out.
+    And `TRIED_EPOCHS` and `TRIED_KEEP` where these are None.
     """
     sizes = (int(float(f"{clients / rounds:.0e}")) for rounds in TRIED_ROUNDS)
     cohorts = dict.fromkeys(min(clients, max(SMALLEST_COHORT, size)) for size in sizes)
-    epochs = TRIED_EPOCHS if settings.epochs is None else (settings.epochs,)
-    keeps = TRIED_KEEP if settings.keep_probability is None else (settings.keep_probability,)
     plans = (
-        plan_of(settings, size, clients // size, times, keep)
-        for times, size, keep in product(epochs, cohorts, keeps)
+        plan_of(size, clients // size, times, keep)
+        for times, size, keep in product(
+            TRIED_EPOCHS if epochs is None else (epochs,),
+            cohorts,
+            TRIED_KEEP if keep_probability is None else (keep_probability,),
+        )
     )
     return [plan for plan in plans if plan is not None]
 
 
-def recommended(plans: Sequence[Plan]) -> tuple[Plan, str]:
-    """Return the plan of `plans` that costs a client the fewest bytes, of those with little noise and enough rounds, and why.
+def advised(plans: Sequence[Plan], keys: Sequence[str]) -> tuple[Plan, dict[str, Any]]:
+    """Return the plan that is recommended, and a document: the `table` of all `plans`, what is `recommended`, the `reason`.
 
-    Little is at most `NEAR` times the least noise over signal of all; enough are `ENOUGH_ROUNDS` rounds, if any has them.
+    It is the one that costs a client the fewest bytes, of those with little noise and enough rounds. Little is at most `NEAR`
+    times the least noise over signal of all; enough are `ENOUGH_ROUNDS` rounds, if any has them. `keys` are those of cohort size,
+    keep probability and epochs, by which the recommended ones are written as settings.
     """
     least = min(map(noise_of_run, plans))
     quiet = [plan for plan in plans if noise_of_run(plan) <= NEAR * least]
@@ -183,12 +168,18 @@ def recommended(plans: Sequence[Plan]) -> tuple[Plan, str]:
     chosen = min(long or quiet, key=lambda plan: (_bytes_in_all(plan), noise_of_run(plan)))
     rounds = f"with at least {ENOUGH_ROUNDS} rounds" if long else f"(none has {ENOUGH_ROUNDS} rounds)"
     why = (
-        f"of the settings {rounds} whose noise over signal is at most {NEAR} times the least of the table, {number(least)}, a client "
-        f"sends the fewest bytes in all, {text_of('bytes', _bytes_in_all(chosen))}"
+        f"of the settings {rounds} whose noise over signal is at most {NEAR} times the least of the table, {least:.4g}, a client "
+        f"sends the fewest bytes in all, {decimal(round(_bytes_in_all(chosen)))}"
     )
     if about_noise(chosen) is not None:
         why += "; but with so much noise runs ended near chance"
-    return chosen, why
+    who = chosen.participation
+    values = who.cohort_size, chosen.compression.keep_probability, who.epochs
+    return chosen, {
+        "table": [_row(plan) | {"recommended": plan is chosen} for plan in plans],
+        "recommended": " ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True)),
+        "reason": why,
+    }
 
 
 def _row(plan: Plan) -> dict[str, Any]:
