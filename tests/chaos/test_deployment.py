@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from chaos.witness import Witness, examine
 from experiments.deployment.apps import run_settings
 from experiments.deployment.loopback import Loopback, free_port
 from experiments.run_files.reader import is_finished
@@ -16,6 +15,7 @@ from nodes import DATA, program, released, start_way, wait_for
 from runs import metrics
 from server.cohort import node_of
 from server.known_nodes import KnownNode
+from witness import Witness, examine
 
 pytestmark = [pytest.mark.slow, pytest.mark.deployment]
 
@@ -47,7 +47,7 @@ class Deployment(Loopback):
         for node in nodes:
             notes = self.folder / f"{node}.notes"
             kind, port = (b, None) if node == "b" else ("honest", c if node == "c" else None)
-            command = program("chaos.node", notes, kind)
+            command = program("unreliable", "node", notes, kind)
             self.start_supernode(node, self.holds[node], command=command, port=port)
 
     def start_again(self, node):

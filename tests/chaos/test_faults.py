@@ -10,17 +10,6 @@ import numpy as np
 import pytest
 from flwr.app import MessageType
 
-from chaos.kills import FAULTS
-from chaos.node import LIES, lying
-from chaos.witness import (
-    Witness,
-    check_heard_once,
-    check_key_chain,
-    check_released_once,
-    examine,
-    note_of,
-    recount,
-)
 from experiments.deployment import apps
 from experiments.deployment.apps import run_settings
 from experiments.deployment.server import deploy
@@ -29,12 +18,23 @@ from experiments.settings.experiment import build
 from fedmf.errors import ReleaseOrderError
 from fedmf.randomness import SecretKey
 from fedmf.updates.wire import TAG_BYTES
-from leaks import in_files
+from kills import FAULTS
 from nodes import DATA, TWO, Nodes, key_of, playing, program
+from revealed import in_files
 from runs import assert_equal, composed, model
 from server import strategy
 from server.record import Record
 from server.state import Release
+from unreliable import LIES, lying
+from witness import (
+    Witness,
+    check_heard_once,
+    check_key_chain,
+    check_released_once,
+    examine,
+    note_of,
+    recount,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -206,7 +206,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lives(folder):
     """What the lives of each run have left, by its name."""
-    command = program("chaos.kills", folder, str(KILLS), "1", *KILLED)
+    command = program("kills", "runs", folder, str(KILLS), "1", *KILLED)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     logs = "".join(log.read_text()[-2000:] for log in folder.glob("*.log"))
     assert done.returncode == 0, done.stderr + logs

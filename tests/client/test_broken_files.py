@@ -15,7 +15,7 @@ import pytest
 import small_files
 from client.data import load
 from fedmf.errors import DataError
-from published import serialise
+from written_data import serialise
 
 FORMS = sorted(small_files.FORMS)
 

@@ -1,4 +1,4 @@
-"""The benchmarks' files as TFF, LEAF and the hub publish them (published.py says where), and the folders that are imported.
+"""The benchmarks' files as TFF, LEAF and the hub publish them (written_data.py says where), and the folders that are imported.
 
 TFF's file names are those of its download module and its loaders (tensorflow_federated/python/simulation/datasets/
 download.py, emnist.py, shakespeare.py, stackoverflow.py). What `fedmf data import` writes is what the files say, to the bit.
@@ -22,7 +22,7 @@ from client.data.sources import parsed
 from client.data.text import LEAF_CHARACTERS, OOV, SPECIAL
 from client.scoring import score
 from fedmf.errors import DataError, SettingError
-from published import handwriting, serialise, write_sqlite
+from written_data import handwriting, serialise, write_sqlite
 
 # What the files hold.
 

@@ -1,4 +1,4 @@
-"""TFF's, LEAF's and the hub's files as they are published (published.py says where), and what users they share.
+"""TFF's, LEAF's and the hub's files as they are published (written_data.py says where), and what users they share.
 
 Names of splits, words and sentences below are those of tensorflow/federated:
 tensorflow_federated/python/simulation/datasets/emnist.py, shakespeare.py and stackoverflow.py.
@@ -14,7 +14,7 @@ import small_files
 from client.data import IGNORED_TARGET, Dataset, load
 from client.data.text import BOS, EOS, LEAF_CHARACTERS, OOV, PAD, SPECIAL, windows
 from fedmf.errors import DataError, SettingError
-from published import write_hdf5, write_leaf, write_sqlite
+from written_data import write_hdf5, write_leaf, write_sqlite
 
 RNG = np.random.default_rng(8)
 Columns = dict[str, Any]

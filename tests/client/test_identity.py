@@ -11,7 +11,7 @@ from client.data.benchmarks import Sentences
 from client.data.clients import Fingerprint, LazyClients, digest_clients, refuse_changing_clients
 from fedmf.errors import DataError
 from plans import KEY
-from published import write_hdf5
+from written_data import write_hdf5
 
 PUBLIC = Public.of({"shape": [20], "classes": 6, "task": "next_token"})
 RNG = np.random.default_rng(0)

@@ -12,9 +12,9 @@ import huggingface_hub
 import numpy as np
 import pytest
 
-import big_data
 import small_files
 import users_own
+import written_data
 from client.data import conversion, load
 from client.data.clients import digest_clients
 from client.data.limits import CheckedClients, readable
@@ -310,7 +310,7 @@ def test_nothing_is_kept_of_files_that_are_refused_and_of_a_disk_without_room(tm
     [("leaf", 40_000, 200), ("npy", 140_000, 60), ("lists", 80_000, 400)],
 )
 def test_a_big_file_takes_little_memory(tmp_path, what, count, most):
-    big_data.WRITES[what](tmp_path / what, count, 200)
-    base = big_data.measured("npy", small_files.npz(tmp_path / "small.npz"))
+    written_data.WRITES[what](tmp_path / what, count, 200)
+    base = written_data.measured("npy", small_files.npz(tmp_path / "small.npz"))
     path = imported(tmp_path / what, tmp_path / "out") if what == "leaf" else tmp_path / what
-    assert big_data.measured(what, path) - base < most
+    assert written_data.measured(what, path) - base < most

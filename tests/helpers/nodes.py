@@ -210,13 +210,13 @@ def wait_for(happened, loopback, process=None, *, look=0.1, limit=LIMIT):
 
 
 def program(module, *words):
-    """Return the command of a module of tests that is a program, such as `chaos.node`."""
+    """Return the command of a module of tests that is a program, such as `unreliable`."""
     return ["env", f"PYTHONPATH={TESTS}:{TESTS}/helpers", sys.executable, "-m", module, *words]
 
 
 def start_way(loopback, port):
     """Start a forwarder from `port` to the SuperLink, or start it again; its log has how many bytes it passes on."""
-    loopback.start("way", program("chaos.forwarder", port, loopback.port))
+    loopback.start("way", program("unreliable", "way", port, loopback.port))
 
 
 def released(directory):

@@ -19,7 +19,7 @@ from PIL import Image
 
 from client.data import load
 from fedmf.errors import DataError
-from published import write_hdf5, write_sqlite
+from written_data import write_hdf5, write_sqlite
 
 USERS = ("ann", "bob", "cat")
 ROWS = 6  # of each user

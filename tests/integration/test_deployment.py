@@ -15,8 +15,8 @@ from experiments.deployment.loopback import BIN, WARM, Loopback, free_port, make
 from fedmf.sealing import PUBLIC, RUN_KEY, about_reply, about_task, node_channel, private_box_key, unseal
 from fedmf.updates import wire
 from nodes import DATA, LIMIT, finished, processes_that_know, released, start_way, wait_for
+from revealed import OF_A_SIMULATION, OF_NODES, objects, samples
 from runs import metrics, summary
-from scraping import OF_A_SIMULATION, OF_NODES, objects, samples
 from server.known_nodes import KnownNode
 
 pytestmark = pytest.mark.deployment

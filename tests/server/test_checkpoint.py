@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from chaos.rounds import kill
 from fedmf.errors import ParticipationError, ReleaseOrderError, RunDirectoryError
 from fedmf.mechanisms import design, design_run, prefix_sum
 from fedmf.mechanisms.run_factorization import RunFactorization
+from kills import kill
 from plans import (
     KEY,
     SETTINGS,
@@ -83,7 +83,7 @@ def test_a_log_cut_anywhere_holds_the_rounds_whose_transactions_are_whole(tmp_pa
 
 
 def test_killed_at_random_instants_a_run_loses_no_round_and_releases_none_twice(tmp_path):
-    """See `chaos.rounds`, which has more kills than a test has time for."""
+    """See `kills`, which has more kills than a test has time for."""
     wrong, rounds = kill(tmp_path, 60, 1)
     assert wrong == [set(), set(), set()]
     assert rounds > 6

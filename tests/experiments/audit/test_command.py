@@ -10,12 +10,12 @@ import pytest
 
 import experiments.audit.__main__ as command
 import experiments.audit.attack as attacks
-from audit.faults import ESCAPES
 from experiments.audit.__main__ import AS_SHIPPED, AuditSettings, document_of, found_in, print_text
 from experiments.audit.sabotage import CONTROLS, HALF_NOISE, patched
 from experiments.audit.scene import Scene, cohorts, plan_of
 from experiments.cli.command import guard
 from experiments.settings.compose import compose
+from faults import ESCAPES
 from fedmf.audit import Finding
 from fedmf.counting import continual_counter
 from fedmf.errors import RunDirectoryError, SettingError

@@ -19,8 +19,8 @@ from experiments.session import monitoring
 from experiments.session.monitoring import GAUGES, HOST, MODULES, open_logger, open_watch
 from experiments.settings import log as json_log
 from fedmf.errors import SettingError
+from revealed import OF_A_SIMULATION, OF_NODES, WITH_A_LIMIT, after_each_round, objects, ports, samples  # noqa: F401
 from runs import Crash
-from scraping import OF_A_SIMULATION, OF_NODES, WITH_A_LIMIT, after_each_round, objects, ports, samples  # noqa: F401
 
 SMALL = (
     *("dataset=synthetic", "dataset.clients=24", "dataset.features=5", "dataset.classes=3"),

@@ -8,7 +8,7 @@ from experiments.engines.grid import LocalGrid
 from experiments.settings.experiment import build
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
-from leaks import chain, forms, in_files, in_message, leaked
+from revealed import chain, forms, in_files, in_message, leaked
 from runs import SMALL, behind_round, composed, cut, metrics, run
 from server import record
 from server.checkpoint import Checkpoint

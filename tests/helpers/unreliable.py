@@ -1,10 +1,15 @@
-"""A node that notes what it is given, and may lie: `python -m chaos.node NOTES honest|lies ARGUMENT...`.
+"""Programs of an unreliable deployment: a node that may lie, and a network that can be stopped or cut.
 
-For the rest it is `flower-supernode ARGUMENT...` under the warm start, so that what it sends reaches the server as any
-node's does. There is a lie for each round in turn; three of them are other numbers within the bounds, so that a server that
-counts any of them has another sum.
+`python -m unreliable node NOTES honest|lies ARGUMENT...` notes what it is given. For the rest it is `flower-supernode ARGUMENT...`
+under the warm start, so that what it sends reaches the server as any node's does. There is a lie for each round in turn; three of
+them are other numbers within the bounds, so that a server that counts any of them has another sum.
+
+`python -m unreliable way PORT TARGET` forwards one loopback port to another, as a network between two machines does: stopped
+(SIGSTOP) it lets nothing through, and what is sent waits; killed it breaks all connections. It prints how many bytes it passes on,
+as lines "sent 1234" and "received 1234".
 """
 
+import asyncio
 import json
 import os
 import struct
@@ -13,11 +18,11 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord
 
-from chaos.witness import note_of
 from experiments.deployment import apps, warm
 from fedmf.randomness import SecretKey
 from fedmf.updates import wire
 from fedmf.updates.wire import TAG_BYTES, Turn, with_tag
+from witness import note_of
 
 # A lost node is noticed after twice its heartbeat interval: 10 seconds, the least that a SuperLink takes, for Flower's 30.
 SUPERNODE = """
@@ -28,7 +33,7 @@ flower_supernode()
 """
 
 
-def main(file, kind, *arguments):
+def node(file, kind, *arguments):
     """Run a node's tasks, as its SuperNode asks for them."""
     honest, notes = apps.reply_to, os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -104,5 +109,30 @@ def one_more_client(message, values):
 
 LIES = (not_numbers, too_long, wrong_tags, another_round, other_clients, one_more_client)
 
+
+async def forward(port, target):
+    """Forward connections, each direction on its own, until this process ends."""
+
+    async def connect(reader, writer):
+        there, back = await asyncio.open_connection("127.0.0.1", target)
+        await asyncio.gather(pump(reader, back, "sent"), pump(there, writer, "received"))
+
+    async with await asyncio.start_server(connect, "127.0.0.1", port) as server:
+        await server.serve_forever()
+
+
+async def pump(reader, writer, name):
+    """Pass on what comes until it ends."""
+    while data := await reader.read(1 << 16):
+        print(name, len(data), flush=True)
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+def way(port, target):
+    asyncio.run(forward(int(port), int(target)))
+
+
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit({"node": node, "way": way}[sys.argv[1]](*sys.argv[2:]))
