@@ -250,8 +250,9 @@ def of_plan(
         "noise_over_signal": noise_of_run(plan),
     }
     if plan.clipping is not None and plan.noise_multiplier:  # what an adaptive clip norm costs
+        alone = replace(plan, clipping=None).calibrated(plan.spent().epsilon, precision=plan.precision)
         document |= {
-            "more_noise_for_clip_norm": plan.noise_multiplier / plan.noise_without_count - 1,
+            "more_noise_for_clip_norm": plan.noise_multiplier / alone.noise_multiplier - 1,
             "count_noise": plan.count_noise,
             "count_noise_share": plan.count_noise
             / (plan.participation.cohort_size * plan.participation.rounds_per_epoch),

@@ -186,8 +186,7 @@ def _network(numbers: Indices, size: int, key: bytes) -> Indices:
     # Blocks on their own are what a round function is: nothing is encrypted, so nothing repeats that must not.
     cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
 
-    def function(step: int, values: Indices, modulus: int) -> Indices:
-        """Return F_step of `values`, each from 0 .. modulus-1."""
+    def function(step: int, values: Indices, modulus: int) -> Indices:  # F_step of values, 0 .. modulus-1
         blocks = np.empty((len(values), 2), "<u8")
         blocks[:, 0], blocks[:, 1] = step, values
         words = np.frombuffer(cipher.update(blocks.tobytes()), "<u8")[::2]

@@ -17,7 +17,7 @@ from fedmf.accounting import (
 )
 from fedmf.accounting.calibration import DIGITS, LARGEST as MOST_MULTIPLIER, solve_noise_multiplier
 from fedmf.accounting.caveats import LARGEST
-from fedmf.accounting.floating_point import MOST, check_price
+from fedmf.accounting.floating_point import check_price, stated
 from fedmf.accounting.target import PrivacyTarget
 from fedmf.checks import counted, rounded_up
 from fedmf.clip_norm import MORE_NOISE, MOST_NOISE, AdaptiveClipping
@@ -37,10 +37,9 @@ __all__ = ["Compression", "Participation", "Plan", "PrivacyTarget", "make_bounds
 class Plan:
     """Everything that client, server and accountant must agree on. Make one with `make_plan`.
 
-    `bounds` hold for each client's rotated vector; `noise_multiplier` is sigma over kappa_2 = sensitivity of
-    C times `counted_radius`, the same in every epoch; `factorization` has one factorization of
-    T = `participation.rounds_per_epoch` rounds for each of the E epochs. `clipping` is how the clip norm moves from epoch to
-    epoch, None where it stays: then all bounds here are those of the first epoch.
+    `bounds` hold for each client's rotated vector; `noise_multiplier` is sigma over kappa_2 = sensitivity of C times
+    `counted_radius`, the same in every epoch; `factorization` has one factorization of T = `participation.rounds_per_epoch` rounds
+    for each of the E epochs. `clipping` is how the clip norm moves from epoch to epoch: then all bounds here are those of the first.
     """
 
     dimension: int
@@ -118,7 +117,7 @@ class Plan:
 
         None too where it would add more than 2 `MOST`: `make_plan` refuses that but for runs that claim no privacy.
         """
-        return _stated(self._price_of(self.epoch_event))
+        return stated(self._price_of(self.epoch_event))
 
     def _price_of(self, event: EpochEvent) -> FloatingPoint | None:
         """Return what finite precision adds to epochs with the noise of `event`; None without noise."""
@@ -147,9 +146,11 @@ class Plan:
     @property
     def epoch_event(self) -> EpochEvent:
         """The event that the ledger records when an epoch begins."""
-        count_noise = None if self.clipping is None else self.count_noise
         return EpochEvent(
-            self.noise_multiplier, self.compression.keep_probability, self.linf_over_l2, count_noise
+            self.noise_multiplier,
+            self.compression.keep_probability,
+            self.linf_over_l2,
+            None if self.clipping is None else self.count_noise,
         )
 
     @cached_property
@@ -177,8 +178,9 @@ class Plan:
 
     def spent(self, epochs: int | None = None) -> PrivacySpent:
         """Return what `epochs` started epochs cost (all planned ones if None)."""
-        number = self.participation.epochs if epochs is None else epochs
-        return privacy_spent(self.epoch_event, number, **self._terms)
+        return privacy_spent(
+            self.epoch_event, self.participation.epochs if epochs is None else epochs, **self._terms
+        )
 
     def spent_on(self, ledger: Ledger) -> PrivacySpent:
         """Return what the epochs in `ledger` cost, whatever this plan would have recorded.
@@ -196,7 +198,7 @@ class Plan:
                 (event.count_noise for event in events if event.count_noise is not None), default=None
             ),
         )
-        price = _stated(self._price_of(least))
+        price = stated(self._price_of(least))
         return ledger.spent(**self._terms | {"precision": 0.0 if price is None else price.a})
 
     @property
@@ -233,18 +235,15 @@ class Plan:
         Allowed is max_epsilon, or without one the target epsilon. What finite precision costs is that of the plan's
         epochs: ask the plan that holds all of them (`extended`).
 
-        All epochs of an extended run are equal events. Whether and when further ones are added may follow from
-        everything that was released: an epoch that is not run costs nothing, one that is run costs its event whatever
-        came before, so that a procedure which under no outcome runs more than M epochs costs at most what M epochs do.
-        That is adaptive composition with bounds that are fixed beforehand, under which Renyi divergences add up
-        (Mironov 2017, Proposition 1), Gaussians add in mu^2 (Dong, Roth, Su 2022, Theorem 4), and the quadratic
-        variation of docs/theory.md is bounded. A limit that is fixed before the first round is a privacy
-        filter (Feldman and Zrnic 2021; Lecuyer 2021; Whitehouse et al. 2023). Where a limit is raised because of what
-        was seen, the number is that of procedures which stop at the raised limit; docs/privacy.md, "More epochs than
-        were planned".
+        All epochs of an extended run are equal events. Whether and when further ones are added may follow from everything that was
+        released: an epoch that is not run costs nothing, one that is run costs its event whatever came before, so that a procedure
+        which under no outcome runs more than M epochs costs at most what M epochs do. That is adaptive composition with bounds
+        that are fixed beforehand, under which Renyi divergences add up (Mironov 2017, Proposition 1), Gaussians add in mu^2 (Dong,
+        Roth, Su 2022, Theorem 4), and the quadratic variation of docs/theory.md is bounded. A limit that is fixed before the first
+        round is a privacy filter (Feldman and Zrnic 2021; Lecuyer 2021; Whitehouse et al. 2023). Where a limit is raised because of
+        what was seen, the number is that of procedures which stop at the raised limit; docs/privacy.md, "More epochs than were planned".
 
-        A run without noise costs no more by being longer. Raises `PrivacyBudgetExhausted` with the new epsilon
-        otherwise, also for a run of a given noise multiplier without a limit.
+        A run without noise costs no more by being longer. Raises `PrivacyBudgetExhausted` with the new epsilon otherwise, or without a limit.
         """
         asked = self.privacy
         limit = asked.epsilon if asked.max_epsilon is None else asked.max_epsilon
@@ -309,15 +308,6 @@ class Plan:
         )
         return replace(self, noise_multiplier=noise_multiplier)
 
-    @property
-    def noise_without_count(self) -> float:
-        """The noise multiplier that would cost what the plan costs if its epochs released no count: what the count costs."""
-        return (
-            replace(self, clipping=None)
-            .calibrated(self.spent().epsilon, precision=self.precision)
-            .noise_multiplier
-        )
-
     def _with_priced_count(self, clipping: AdaptiveClipping) -> Self:
         """Return the plan, which has no count, with the count that costs `MORE_NOISE` times the noise.
 
@@ -329,8 +319,9 @@ class Plan:
         if target is None:
             target = replace(self, noise_multiplier=self.noise_multiplier / MORE_NOISE).spent().epsilon
         else:
-            more = float(rounded_up(MORE_NOISE * self.noise_multiplier, DIGITS))
-            plan = replace(self, noise_multiplier=more)
+            plan = replace(
+                self, noise_multiplier=float(rounded_up(MORE_NOISE * self.noise_multiplier, DIGITS))
+            )
         near = plan.noise_multiplier / math.sqrt(MORE_NOISE**2 - 1)
         plan = replace(plan, clipping=replace(clipping, noise=near or None))
         if not 0 < target < math.inf:
@@ -343,20 +334,15 @@ class Plan:
 
     def with_count_noise(self, noise: float) -> Self:
         """Return the plan, whose clip norm adapts, with another noise of its counts."""
-        assert self.clipping is not None
-        return replace(self, clipping=replace(self.clipping, noise=noise))
+        return replace(self, clipping=self.clipping and replace(self.clipping, noise=noise))
 
     def check_precision(self) -> None:
         """Raise `SettingError` where finite precision adds more than 2 `MOST` to an epsilon that any epoch could claim."""
         price = self._price_of(self.epoch_event)
         if price is not None and self.spent(1).epsilon <= LARGEST:
-            what = f"{self.participation.rounds} rounds of {self.factorization.family}"
-            check_price(price, what, self.dimension)
-
-
-def _stated(price: FloatingPoint | None) -> FloatingPoint | None:
-    """Return what a statement may add for finite precision: None for more than 2 `MOST`."""
-    return None if price is None or price.a > MOST else price
+            check_price(
+                price, f"{self.participation.rounds} rounds of {self.factorization.family}", self.dimension
+            )
 
 
 def make_plan(

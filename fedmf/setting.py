@@ -35,8 +35,9 @@ def setting(
     `choices` are the values of a text, or of the texts in a list; `check` is given name and value and raises, in place of the
     choices where these are not all. `more` is metadata of the program's own.
     """
-    known = {"means": means, "choices": tuple(choices), "check": check}
-    return field(default=default, metadata={**known, **more})
+    return field(
+        default=default, metadata={"means": means, "choices": tuple(choices), "check": check, **more}
+    )
 
 
 def check_fields(settings: Any) -> None:

@@ -284,8 +284,9 @@ class Checkpoint:
             if not entry.agrees_with(plan.epoch_event):
                 self._check_same(f"the event of epoch {number}", entry, plan.epoch_event, _CODE)
         if state.round:
-            own = form(optimizer.init(state.model))
-            self._check_same("the state of the optimizer", form(state.slots), own, _CODE)
+            self._check_same(
+                "the state of the optimizer", form(state.slots), form(optimizer.init(state.model)), _CODE
+            )
         replayed: list[tuple[ServerState, Release]] = []
         for release in self.record.releases(state.round):
             state = apply_release(plan, optimizer, begin_epoch(plan, state), release, None)

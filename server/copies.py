@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
@@ -259,15 +259,14 @@ def write_count(run: str, released: int) -> bool:
 
     A few bytes are written in their place, so that who waits for the file's lock reads what was written under it.
     """
-    data = b"%d\n" % released
     try:
         where = folder()
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
         is_new = not (where / run).exists()
-        with _opened(run, os.O_CREAT) as descriptor:
-            os.pwrite(descriptor, data, 0)
-            os.ftruncate(descriptor, len(data))
-            os.fsync(descriptor)
+        with _opened(run, os.O_CREAT) as file:
+            file.write(b"%d\n" % released)
+            os.ftruncate(file.fileno(), file.tell())
+            os.fsync(file.fileno())
         if is_new:
             sync_folder(where)
     except OSError as error:
@@ -296,14 +295,9 @@ def held(run: str) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _opened(run: str, flags: int = 0) -> Iterator[int]:
-    """Give a descriptor of the count of a run. Raises `OSError` for a link: a file elsewhere would be written."""
-    descriptor = os.open(folder() / run, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _opened(run: str, flags: int = 0) -> BinaryIO:
+    """Return the count of a run, open at its beginning. Raises `OSError` for a link: a file elsewhere would be written."""
+    return open(os.open(folder() / run, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600), "r+b", buffering=0)
 
 
 @cache

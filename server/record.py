@@ -111,8 +111,9 @@ class Record:
         data = wire.to_bytes(release.noisy_sum)
         about = (release.round, release.epoch, _digest(data))
         digest = _round_digest(about, release.answered, release.count)
-        clients = enumerate(release.answered)
-        rows = ((client, release.epoch, release.round, place) for place, client in clients)
+        rows = (
+            (client, release.epoch, release.round, place) for place, client in enumerate(release.answered)
+        )
         with self._writing() as connection:
             try:
                 connection.execute("INSERT INTO release VALUES (?, ?, ?, ?)", (*about, digest))
@@ -240,8 +241,9 @@ class Record:
         with _errors(self.path):
             if self._writer is None:
                 self._writer = self._open("mode=rw")
-                settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = OFF"
-                self._writer.executescript(settings)
+                self._writer.executescript(
+                    "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA secure_delete = OFF"
+                )
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer

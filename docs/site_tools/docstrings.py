@@ -17,7 +17,6 @@ class PlainDocstrings(Extension):
     """Turns each docstring into Markdown that shows what an editor shows."""
 
     def on_object(self, *, obj: Object, **_: object) -> None:
-        """Rewrite the docstring of one object inside a package."""
         if obj.docstring:
             obj.docstring.value = to_markdown(obj.docstring.value)
 

@@ -69,8 +69,9 @@ def document_of(rows: Sequence[Row], sabotages: Sequence[Sabotage] = ()) -> dict
         found = (row["test"] for row in rows if row["sabotage"] == one.name and row["refutes"])
         caught = list(dict.fromkeys(found))
         missed = [test for test in one.caught_by if not any(name.startswith(test) for name in caught)]
-        control = {"sabotage": one.name, "sentence": one.sentence, "caught_by": caught, "missed_by": missed}
-        controls.append(control)
+        controls.append(
+            {"sabotage": one.name, "sentence": one.sentence, "caught_by": caught, "missed_by": missed}
+        )
     shipped, code = [row for row in rows if row["sabotage"] == AS_SHIPPED], NOTHING_FOUND
     if any(row["refutes"] for row in shipped) or any(one["missed_by"] for one in controls):
         code = REFUTED
@@ -165,8 +166,10 @@ def found_in(scene: str, sabotage: str, find: Callable[[], Sequence[Finding]]) -
             "again: a run has to end, whatever clients send."
         ) from error
     log.info("%s, %s: done", scene, sabotage)
-    about = {"scene": scene, "sabotage": sabotage}
-    return [about | asdict(finding) | {"verdict": finding.verdict} for finding in findings]
+    return [
+        {"scene": scene, "sabotage": sabotage, **asdict(finding), "verdict": finding.verdict}
+        for finding in findings
+    ]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from fedmf.mechanisms.workload import Float64
 from fedmf.plan import Plan
 from fedmf.randomness import SecretKey, gaussian_row
 from fedmf.updates import wire
-from server.state import FixedPoint, ServerState, make_release
+from server.state import FixedPoint, make_release
 from server.strategy import FedMF
 
 
@@ -43,21 +43,13 @@ def patched(*replacements: tuple[object, str, Any]) -> Iterator[None]:
         yield
 
 
-def scaled_noise(factor_at: Callable[[Plan, int, int], float]) -> AbstractContextManager[None]:
-    """Multiply the noise of each round by `factor_at(plan, epoch, step)`, both from 0."""
+def half_noise() -> AbstractContextManager[None]:
+    """Halve the noise of each round."""
 
-    def make(plan: Plan, state: ServerState, *given: Any, **more: Any) -> Any:
-        factor = factor_at(plan, *state.position(plan))
-        return make_release(
-            replace(plan, noise_multiplier=plan.noise_multiplier * factor), state, *given, **more
-        )
+    def make(plan: Plan, *given: Any, **more: Any) -> Any:
+        return make_release(replace(plan, noise_multiplier=plan.noise_multiplier / 2), *given, **more)
 
     return patched((server.strategy, "make_release", make))
-
-
-def drawn_by(draw: Callable[[SecretKey, int, int], Float64]) -> AbstractContextManager[None]:
-    """Draw fresh rows of noise with `draw(key, row, dimension)`."""
-    return patched((fedmf.mechanisms.noise, "gaussian_row", draw))
 
 
 def _without_a_coordinate(key: SecretKey, row: int, dimension: int) -> Float64:
@@ -94,7 +86,7 @@ HALF_NOISE = Sabotage(
     "noise halved",
     "the server adds half of the calibrated noise",
     (*VARIANCE, "attack on many runs"),
-    lambda: scaled_noise(lambda plan, epoch, step: 0.5),
+    half_noise,
 )
 CONTROLS = (
     HALF_NOISE,
@@ -102,7 +94,7 @@ CONTROLS = (
         "a coordinate without noise",
         "one coordinate is given no noise",
         VARIANCE,
-        lambda: drawn_by(_without_a_coordinate),
+        lambda: patched((fedmf.mechanisms.noise, "gaussian_row", _without_a_coordinate)),
     ),
     Sabotage(
         "no clipping",

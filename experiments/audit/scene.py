@@ -208,7 +208,6 @@ class Named(SimulatedPopulation):
     """The clients of a scene under their names."""
 
     def cohort(self, plan: Plan, server_round: int, grid: Any, *, key: SecretKey) -> dict[int, list[str]]:
-        """Return the names of the round's clients, by the node that runs them."""
         places = super().cohort(plan, server_round, grid, key=key)
         return {node: [name_of(int(name)) for name in names] for node, names in places.items()}
 

@@ -73,8 +73,14 @@ def measure(row: Row, repeats: int, clock: Clock = time.process_time) -> dict[st
         spent, least = ours() / row.units, floor()
         turns.append((spent / least, spent, least))
     ratio, seconds, least = sorted(turns)[(len(turns) - 1) // 2]
-    found = {"ratio": ratio, "seconds": seconds, "floor": least}
-    return found | {"goal": row.goal, "floor_is": row.floor_is, "turns": len(turns)}
+    return {
+        "ratio": ratio,
+        "seconds": seconds,
+        "floor": least,
+        "goal": row.goal,
+        "floor_is": row.floor_is,
+        "turns": len(turns),
+    }
 
 
 def warmed(action: Callable[[], object], clock: Clock) -> Clock:
@@ -121,8 +127,10 @@ def check_limits(results: Results, measured: Results) -> None:
         elif found["ratio"] > limit:
             slow.append(f"{row} (ratio {found['ratio']:.3g}, limit {limit:.3g})")
     if undecided:
-        why = "undecided, as the machine is busier or another than when limits were set"
-        print(f"{why}: {', '.join(undecided)}.", file=sys.stderr)
+        print(
+            f"undecided, as the machine is busier or another than when limits were set: {', '.join(undecided)}.",
+            file=sys.stderr,
+        )
     if slow:
         raise RunStoppedError(
             f"slower than their limits: {', '.join(slow)}. {LIMITS.name} has when they were set."

@@ -88,9 +88,14 @@ class Loopback(contextlib.AbstractContextManager["Loopback"]):
         """Make the keys of `node`, tell the SuperLink the public half of one, and put the node into the list."""
         public = make_node_key(self.folder, node)
         self.call("flwr", "supernode", "register", public, "loopback")
-        box_key = make_box_key(self.folder / f"{node}.box")
-        keys = {"public_key": public.read_text().strip(), "box_key": box_key}
-        self._listed.append({"name": node, **keys, "most_clients": most_clients})
+        self._listed.append(
+            {
+                "name": node,
+                "public_key": public.read_text().strip(),
+                "box_key": make_box_key(self.folder / f"{node}.box"),
+                "most_clients": most_clients,
+            }
+        )
         listed = {"server_box_key": str(self.folder / "server.box"), "nodes": self._listed}
         write_atomically(self.nodes, json.dumps(listed).encode(), mode=0o600)
 

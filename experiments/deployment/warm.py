@@ -209,7 +209,6 @@ class NoBundle:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return None, whatever the module is."""
         from experiments.deployment.apps import bundles
 
         bundles()

@@ -83,8 +83,10 @@ def reproduce(settings: ReproduceSettings) -> None:
 
 def titles() -> dict[str, str]:
     """Return the titles of all results by name."""
-    of_studies = {name: study["title"] for name, study in studies().items()}
-    return of_studies | {name: title for name, (title, *_) in CLOSED.items()}
+    return {
+        **{name: study["title"] for name, study in studies().items()},
+        **{name: title for name, (title, *_) in CLOSED.items()},
+    }
 
 
 def _closed(name: str, settings: ReproduceSettings, directory: Path) -> Made:

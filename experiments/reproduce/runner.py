@@ -50,8 +50,8 @@ def compute(results: Results, data: Path | None, runs: Path, workers: int = 1) -
             results.add({trial.key: outcome})
     for task in study.tasks if study["texts"] else ():
         if results.find(trial := texts.same_words(task)) is None:
-            settings = compose("config", overrides(study, data, trial.cell), Settings)
-            scores = texts.frequencies_alone(load_dataset(arguments(settings.dataset)))
+            dataset = compose("config", overrides(study, data, trial.cell), Settings).dataset
+            scores = texts.frequencies_alone(load_dataset(arguments(dataset)))
             results.add({trial.key: Outcome(*scores, 0.0, 0.0, *own_code().values())})
 
 
@@ -91,10 +91,11 @@ def play(study: Study, data: Path | None, runs: Path, trial: Trial) -> Outcome:
     accuracy, loss = round(result.summary["accuracy"], 5), result.summary["loss"]
     if loss is None or not math.isfinite(loss):
         accuracy, loss = 0.0, None
-    elif study["texts"]:
+    elif study["texts"] and tuning:
         # Rates are compared by the geometric mean of the tokens' probabilities, which tells poor runs apart.
-        known = round(result.scores[texts.KnownWords.__name__], 5)
-        accuracy = float(f"{math.exp(-loss):.9g}") if tuning else known
+        accuracy = float(f"{math.exp(-loss):.9g}")
+    elif study["texts"]:
+        accuracy = round(result.scores[texts.KnownWords.__name__], 5)
     seconds = (round(time.process_time() - cpu, 2), round(time.monotonic() - wall, 2))
     return Outcome(accuracy, None if loss is None else round(loss, 5), *seconds, *own_code().values())
 

@@ -41,13 +41,12 @@ def by_point(
 
     `cells` gets the task, the runs at the point, and its epsilon.
     """
-    several = len(found.study.tasks) > 1
     for task in found.study.tasks:
         rows = tuple(
             (f"{keep:g}", f"{epsilon:g}", *cells(task, found.row(task, keep, epsilon), epsilon))
             for keep, epsilon in found.study.points
         )
-        title = f"{name} of {task.name}" if several else name
+        title = f"{name} of {task.name}" if len(found.study.tasks) > 1 else name
         yield Table(title, ("keep", "epsilon", *columns(task)), rows, texts)
 
 

@@ -17,20 +17,17 @@ SUGGESTED = 5  # words, one of which must be right
 
 
 class KnownWords(Metric):
-    """The share of known words among the five that a model suggests; special tokens are not words."""
+    """The share of known words among the five that a model suggests, 0 without any target; special tokens are not words."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._right = self._seen = 0
 
     def add(self, outputs: Tensor, targets: Tensor) -> None:
-        """Count the targets that are suggested."""
         suggested = outputs[:, SPECIAL:].topk(SUGGESTED, dim=-1).indices + SPECIAL
         self._right += int((suggested == targets[:, None]).any(-1).sum())
         self._seen += len(targets)
 
     def value(self) -> float:
-        """Return the share, 0 without any target."""
         return self._right / self._seen if self._seen else 0.0
 
 

@@ -11,10 +11,8 @@ from typing import Any, Literal
 from client.imports import calling, check_takes, import_maker, import_path
 from experiments.settings.data import arguments
 from experiments.settings.values import Choice, Option, keyed
-from fedmf.checks import check_choice
 from fedmf.errors import SettingError
 from fedmf.mechanisms import (
-    FAMILIES,
     Family,
     RunFactorization,
     Workload,
@@ -228,8 +226,7 @@ def find_family(name: str, key: str = "mechanism.name") -> Family:
     ('buffers',)
     """
     if ":" not in name:
-        check_choice(key, name, FAMILIES)
-        return resolve(name)
+        return resolve(name, key)
     found = import_path(name, key)
     if not isinstance(found, Family):
         raise SettingError(

@@ -95,6 +95,11 @@ def finite_precision(
     return FloatingPoint(a, BETA, sum(in_streams) / sum(lattice))
 
 
+def stated(price: FloatingPoint | None) -> FloatingPoint | None:
+    """Return what a statement may add for finite precision: None for more than 2 `MOST`."""
+    return None if price is None or price.a > MOST else price
+
+
 def check_price(price: FloatingPoint, what: str, dimension: int) -> None:
     """Raise `SettingError` where `price` is more than a plan may cost; `what` names the rounds."""
     if price.a > MOST:

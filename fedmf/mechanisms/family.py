@@ -63,8 +63,12 @@ def design_run(
     for workload in workloads:
         chosen.check(workload, settings)
     solutions = certified_run(tuple(workloads)) if chosen.from_optimum else [None] * len(workloads)
-    pairs = zip(workloads, solutions, strict=True)
-    return as_run([_design(chosen, workload, settings, solution) for workload, solution in pairs])
+    return as_run(
+        [
+            _design(chosen, workload, settings, solution)
+            for workload, solution in zip(workloads, solutions, strict=True)
+        ]
+    )
 
 
 def _design(
@@ -79,14 +83,14 @@ def _design(
     return Factorization(chosen.name, workload, stream, seconds)
 
 
-def resolve(family: str | Family) -> Family:
-    """Return the family of that name, or the value itself if its name is its own.
+def resolve(family: str | Family, argument: str = "family") -> Family:
+    """Return the family of that name, or the value itself if its name is its own; `argument` is what an error calls it.
 
     >>> resolve("optimal").settings
     ('buffers',)
     """
     if not isinstance(family, Family):
-        check_choice("family", family, FAMILIES)
+        check_choice(argument, family, FAMILIES)
         return _OWN[family]
     if _OWN.get(family.name, family) is not family:
         raise SettingError(

@@ -117,8 +117,9 @@ def as_run(epochs: Sequence[Factorization]) -> RunFactorization:
     if any(workload.learning_rates is not None for workload in own):
         rates = tuple(np.concatenate([workloads.rates(workload) for workload in own]).tolist())
     run = workloads.of_run(own[0].rounds, len(own), own[0].momentum, rates)
-    costed = (epoch.costed_on(workload) for epoch, workload in zip(epochs, run, strict=True))
-    return RunFactorization(tuple(costed))
+    return RunFactorization(
+        tuple(epoch.costed_on(workload) for epoch, workload in zip(epochs, run, strict=True))
+    )
 
 
 def restarted(epoch: Factorization, epochs: int) -> RunFactorization:

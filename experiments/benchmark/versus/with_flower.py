@@ -26,18 +26,16 @@ def play(turns: Turns) -> None:
     server, trained = ServerApp(), [0]
 
     def add(replies: list[RecordDict], weighted_by: str) -> MetricRecord:
-        """Count the examples in the metrics of all replies, which is what `FedAvg` asks for after training."""
+        # What `FedAvg` asks for after training.
         trained[0] = sum(int(reply.metric_records["metrics"][weighted_by]) for reply in replies)  # type: ignore[arg-type, misc]
         return MetricRecord({weighted_by: trained[0]})
 
     def pause(number: int, arrays: ArrayRecord) -> None:
-        """Take the time after round `number`, which is 0 before the first."""
         if number > 0 and not turns(trained[0]):
             raise EndOfTurns
 
     @server.main()
     def train(grid: Grid, context: Context) -> None:
-        """Train until enough turns are timed."""
         averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS, train_metrics_aggr_fn=add)  # fmt: skip
         start = ArrayRecord(build(*ROWS[turns.row]).state_dict())
         try:

@@ -30,27 +30,24 @@ class Classifier(nn.Module):
     """A model with its loss, as pfl wants it, that counts the examples it trains on."""
 
     def __init__(self, network: nn.Module) -> None:
-        """Wrap `network`."""
         super().__init__()
         self.network = network
         self.trained = 0
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the mean cross entropy of a batch."""
         self.trained += len(x)
         return nn.functional.cross_entropy(self.network(x), y)
 
     def metrics(self, x: Tensor, y: Tensor) -> dict[str, Any]:
-        """Return the loss for pfl's evaluation, which takes place in the first round alone."""
+        # For pfl's evaluation, which takes place in the first round alone.
         with torch.no_grad():
             return {"loss": Weighted(nn.functional.cross_entropy(self.network(x), y).item(), 1)}
 
 
 class Pauses(TrainingProcessCallback):  # type: ignore[misc]
-    """Takes the time between rounds."""
+    """Takes the time between rounds, and tells `turns` what `classifier` has trained."""
 
     def __init__(self, classifier: Classifier, turns: Turns) -> None:
-        """Report what `classifier` has trained to `turns`."""
         self._classifier, self._turns = classifier, turns
 
     def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Metrics]:
