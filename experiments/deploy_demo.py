@@ -24,7 +24,7 @@ from experiments.cli.result import show
 from experiments.deployment.apps import run_settings
 from experiments.deployment.loopback import APP, Loopback
 from experiments.deployment.server import build_deployed
-from experiments.run_files.directory import RunDirectory
+from experiments.run_files.directory import refuse_if_used
 from experiments.run_files.reader import is_finished, read_run
 from experiments.settings.log import messages
 from experiments.settings.values import PRINTED, Output
@@ -53,12 +53,14 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
         )
     clients = len(load("digits").clients)
     default = datetime.now().strftime("runs/deploy-demo_%Y-%m-%d_%H-%M-%S")
-    directory = RunDirectory(Path(settings.directory or default).resolve())
-    directory.refuse_if_used()
-    overrides = f"run.directory='{directory.path}' population.min_available={clients} {settings.overrides or TWO_EPOCHS}"
+    directory = Path(settings.directory or default).resolve()
+    refuse_if_used(directory)
+    overrides = (
+        f"run.directory='{directory}' population.min_available={clients} {settings.overrides or TWO_EPOCHS}"
+    )
     # A mistake in the overrides is an error before anything is started.
     build_deployed(run_settings(overrides))
-    directory.path.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     with Loopback() as loopback:
         messages.info(f"keys, certificates, database and logs: {loopback.folder} (removed at the end)")
         start(loopback, clients)
@@ -69,9 +71,9 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
         while process.poll() is None:
             loopback.refuse_ended()
             time.sleep(0.2)
-    if not is_finished(directory.path):
+    if not is_finished(directory):
         raise RunStoppedError("the run did not finish; its log above says why.")
-    show(settings.output, read_run(directory.path))
+    show(settings.output, read_run(directory))
 
 
 def start(loopback: Loopback, clients: int) -> None:

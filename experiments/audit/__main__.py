@@ -20,7 +20,7 @@ from experiments.audit.sabotage import CONTROLS, HALF_NOISE, Sabotage
 from experiments.audit.scene import Scene
 from experiments.audit.tested import COUPLED_SCENES, NOISE_SCENES, coupled_findings, noise_findings
 from experiments.cli import command, output
-from experiments.run_files.directory import RunDirectory
+from experiments.run_files.directory import write_json
 from experiments.settings.values import PRINTED, Output
 from fedmf.audit import Finding
 from fedmf.errors import RunDirectoryError, RunStoppedError, one_line
@@ -123,7 +123,7 @@ def audit(settings: AuditSettings) -> None:
             rows += control(sabotage, settings.seed)
     document = document_of(rows, sabotages)
     directory.mkdir(parents=True)
-    RunDirectory(directory).write_json("audit.json", document)
+    write_json(directory / "audit.json", document)
     output.show(settings.output, document, lambda: print_text(document))
     if document["code"]:
         sys.exit(document["code"])

@@ -17,7 +17,6 @@ from experiments.run_files.directory import (
     CONFIG,
     PRIVACY,
     REPORT,
-    RunDirectory,
     record_attendance,
 )
 from experiments.run_files.reader import EXTENDED, differences, read_config
@@ -56,11 +55,11 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
         raise SettingError(
             f"run.directory is {settings.run.directory}; a deployment needs an absolute path on the server's machine."
         )
-    directory = RunDirectory(Path(settings.run.directory))
+    directory = Path(settings.run.directory)
     _let_another_end(directory)
-    warn_of_restored_counts(directory.path)
-    settings = recorded_parts(settings, directory.path)
-    refuse_unlike_nodes(settings, directory.path)
+    warn_of_restored_counts(directory)
+    settings = recorded_parts(settings, directory)
+    refuse_unlike_nodes(settings, directory)
     if (played := taken_up(settings, directory)) is None:
         return
     settings = played
@@ -74,7 +73,7 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
         lambda folder, watch: DeployedPopulation(
             attendance,
             folder,
-            partial(record_attendance, directory.path, attendance.nodes),
+            partial(record_attendance, directory, attendance.nodes),
             watch.on_wait,
             watch.on_presence,
             accept_copy=settings.run.accept_copy,
@@ -90,14 +89,14 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
         summary["delta"],
         summary["unit_of_privacy"],
         summary["adjacency"],
-        directory.path / PRIVACY,
-        directory.path / REPORT,
+        directory / PRIVACY,
+        directory / REPORT,
     )
 
 
-def _let_another_end(directory: RunDirectory) -> None:
+def _let_another_end(directory: Path) -> None:
     """Wait for a process that ends: one whose run was stopped notices it at its next question to the SuperLink."""
-    lock, began = directory.path / CHECKPOINT / LOCK, time.monotonic()
+    lock, began = directory / CHECKPOINT / LOCK, time.monotonic()
     if lock.exists():
         with contextlib.suppress(RunDirectoryError), locked(lock, ENDING):
             pass

@@ -3,19 +3,16 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_odd_values
 from fedmf.errors import RunDirectoryError
 from server.cohort import Roster
-from server.files import packed, sync_folder, write_atomically
+from server.files import sync_folder, write_atomically
 from server.known_nodes import KnownNodes
 
 CONFIG, METRICS, PRIVACY, SUMMARY = "config.yaml", "metrics.jsonl", "privacy.json", "summary.json"
@@ -53,82 +50,72 @@ def set_aside(file: Path, error: Exception) -> None:
     )
 
 
-@dataclass(frozen=True)
-class RunDirectory:
-    """Where a run writes what it did."""
+def refuse_if_used(path: Path) -> None:
+    """Raise `RunDirectoryError` if the directory of a new run holds anything, or a file is in its place."""
+    refuse_unmakeable("run.directory", path)
+    held = [name for name in _A_RUN if (path / name).exists()]
+    if held:
+        raise RunDirectoryError(
+            f"run.directory {path} already holds a run ({', '.join(held)}); nothing was written. "
+            "Name another directory, or resume with run.resume=true."
+        )
+    refuse_other_things(path)
 
-    path: Path
 
-    def refuse_if_used(self) -> None:
-        """Raise `RunDirectoryError` if this directory holds anything, or a file is in its place."""
-        refuse_unmakeable("run.directory", self.path)
-        held = [name for name in _A_RUN if (self.path / name).exists()]
-        if held:
-            raise RunDirectoryError(
-                f"run.directory {self.path} already holds a run ({', '.join(held)}); nothing was written. "
-                "Name another directory, or resume with run.resume=true."
-            )
-        self.refuse_other_things()
+def refuse_other_things(path: Path) -> None:
+    """Raise `RunDirectoryError` if this directory holds no run but something else, such as other runs or a project."""
+    held = {place.name for place in path.iterdir()} if path.is_dir() else set()
+    if held.isdisjoint(_A_RUN) and (others := sorted(held - {_LOST})):
+        raise RunDirectoryError(
+            f"run.directory {path} holds no run but {', '.join(others[:5])}; nothing was written. Name a new or an empty directory."
+        )
 
-    def refuse_other_things(self) -> None:
-        """Raise `RunDirectoryError` if this directory holds no run but something else, such as other runs or a project."""
-        held = {place.name for place in self.path.iterdir()} if self.path.is_dir() else set()
-        if held.isdisjoint(_A_RUN) and (others := sorted(held - {_LOST})):
-            raise RunDirectoryError(
-                f"run.directory {self.path} holds no run but {', '.join(others[:5])}; nothing was written. Name a new or an empty directory."
-            )
 
-    def create(self) -> Path:
-        """Make the directory and return its folder for checkpoints. Raises `RunDirectoryError` if it cannot be."""
-        folder = self.path / CHECKPOINT
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunDirectoryError(f"run.directory {self.path} cannot be made: {error.strerror}.") from error
-        for made in (self.path, self.path.parent):
-            sync_folder(made)
-        return folder
+def make_directory(path: Path) -> Path:
+    """Make the directory of a run and return its folder for checkpoints. Raises `RunDirectoryError` if it cannot be."""
+    folder = path / CHECKPOINT
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirectoryError(f"run.directory {path} cannot be made: {error.strerror}.") from error
+    for made in (path, path.parent):
+        sync_folder(made)
+    return folder
 
-    def write_text(self, name: str, text: str) -> None:
-        write_atomically(self.path / name, text.encode())
 
-    def write_json(self, name: str, document: Any) -> None:
-        """Write a JSON document; infinite and undefined numbers become null."""
-        self.write_text(name, json.dumps(finite(document), indent=2) + "\n")
+def write_json(file: Path, document: Any) -> None:
+    """Write a JSON document, whole or not at all; infinite and undefined numbers become null."""
+    write_atomically(file, f"{json.dumps(finite(document), indent=2)}\n".encode())
 
-    def append_metrics(self, row: dict[str, Any]) -> None:
-        """Append one released round to metrics.jsonl and return when it is on disk."""
-        with open(self.path / METRICS, "a", encoding="utf-8", opener=open_no_link) as file:
-            is_new = file.tell() == 0
-            file.write(json.dumps(finite(row)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if is_new:
-            sync_folder(self.path)  # the name of a new file must be on disk as well
 
-    def keep_whole_metrics(self) -> int:
-        """Cut a torn last line off metrics.jsonl and return the last round that it holds, 0 for none.
+def append_metrics(file: Path, row: dict[str, Any]) -> None:
+    """Append one released round to metrics.jsonl and return when it is on disk."""
+    with open(file, "a", encoding="utf-8", opener=open_no_link) as opened:
+        is_new = opened.tell() == 0
+        opened.write(json.dumps(finite(row)) + "\n")
+        opened.flush()
+        os.fsync(opened.fileno())
+    if is_new:
+        sync_folder(file.parent)  # the name of a new file must be on disk as well
 
-        Raises `RunDirectoryError` where it is a link: a file elsewhere would be cut and added to.
-        """
-        if (path := self.path / METRICS).is_symlink():
-            raise RunDirectoryError(f"{path} is a link; metrics must be a file of the run's directory.")
-        whole = whole_lines(path)
-        if not whole:
-            path.unlink(missing_ok=True)
-            return 0
-        rows = rows_of(whole, path)
-        os.truncate(path, len(whole) + 1)
-        return int(rows[-1]["round"]) if rows else 0
 
-    def read_metrics(self, names: Iterable[str] = ()) -> tuple[dict[str, Any], ...]:
-        """Return the rows of metrics.jsonl, none where there is no such file; `names` are further metrics in them."""
-        path = self.path / METRICS
-        return rows_of(path.read_bytes(), path, names) if path.exists() else ()
+def keep_whole_metrics(file: Path) -> int:
+    """Cut a torn last line off metrics.jsonl and return the last round that it holds, 0 for none.
 
-    def write_model(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write the arrays of a model, one for each parameter or buffer by name; float32 what trained."""
-        write_atomically(self.path / name, packed(**arrays))
+    Raises `RunDirectoryError` where it is a link: a file elsewhere would be cut and added to.
+    """
+    if file.is_symlink():
+        raise RunDirectoryError(f"{file} is a link; metrics must be a file of the run's directory.")
+    whole = whole_lines(file)
+    rows = rows_of(whole, file)
+    if file.exists():
+        os.truncate(file, len(whole))
+    return int(rows[-1]["round"]) if rows else 0
+
+
+def read_metrics(file: Path, names: Iterable[str] = ()) -> tuple[dict[str, Any], ...]:
+    """Return the rows of metrics.jsonl, none where there is no such file; `names` are further metrics in them."""
+    return rows_of(file.read_bytes(), file, names) if file.exists() else ()
 
 
 def finite(document: Any) -> Any:
@@ -209,8 +196,9 @@ def read_json_if_there(file: Path, kinds: dict[str, Any]) -> dict[str, Any]:
 
 
 def whole_lines(file: Path) -> bytes:
-    """Return the lines of a file without the last line break and a torn line after it; nothing where there is no file."""
-    return file.read_bytes().rpartition(b"\n")[0] if file.exists() else b""
+    """Return the lines of a file without a torn one after the last line break; nothing where there is no file."""
+    data = file.read_bytes() if file.exists() else b""
+    return data[: data.rfind(b"\n") + 1]
 
 
 def rows_of(data: bytes, file: Path, metrics: Iterable[str] = ()) -> tuple[dict[str, Any], ...]:
@@ -280,7 +268,7 @@ def record_attendance(folder: Path, nodes: KnownNodes, roster: Roster) -> None:
     named = {name: roster.nodes[key] for name, key in keys.items()}
     held[number] = {"epoch": number, "nodes": named, "keys": keys}
     folder.mkdir(parents=True, exist_ok=True)
-    RunDirectory(folder).write_json(ATTENDANCE, {"epochs": [held[epoch] for epoch in sorted(held)]})
+    write_json(folder / ATTENDANCE, {"epochs": [held[epoch] for epoch in sorted(held)]})
 
 
 def read_attendance(folder: Path) -> list[dict[str, Any]]:

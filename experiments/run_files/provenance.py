@@ -22,9 +22,9 @@ import fedmf
 from experiments.run_files.directory import (
     PROVENANCE,
     PROVENANCE_KINDS,
-    RunDirectory,
     read_json_if_there,
     set_aside,
+    write_json,
 )
 from fedmf import compiling
 from fedmf.errors import RunDirectoryError
@@ -47,7 +47,7 @@ class Provenance:
 
     def __init__(
         self,
-        directory: RunDirectory,
+        directory: Path,
         allows: Sequence[str] = (),
         accelerator: str | None = None,
         bundle: str | None = None,
@@ -69,7 +69,7 @@ class Provenance:
 
     def begin(self, first_round: int) -> None:
         """Read the earlier entries; this session runs rounds from `first_round` on."""
-        file = self._directory.path / PROVENANCE
+        file = self._directory / PROVENANCE
         self._session["first_round"] = first_round
         try:
             self._sessions = [*read_json_if_there(file, PROVENANCE_KINDS).get("sessions", []), self._session]
@@ -80,7 +80,7 @@ class Provenance:
         """Write the entry as it is now, after those of earlier sessions."""
         self._recorded = time.perf_counter()
         self._session |= {"until": _now(), "wall_seconds": self._recorded - self._begun}
-        self._directory.write_json(PROVENANCE, {"sessions": self._sessions})
+        write_json(self._directory / PROVENANCE, {"sessions": self._sessions})
 
     def end(self) -> float:
         """Write the entry for the last time; return the wall seconds of all recorded sessions."""

@@ -32,6 +32,7 @@ from client.scoring import Score
 from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.pages.wording import SHORT, text_of
+from experiments.session.progress import View
 from experiments.settings.data import CLIENT_RATES
 from experiments.settings.experiment import Experiment
 from experiments.settings.groups import OptimizerSettings
@@ -82,7 +83,8 @@ class Baseline:
             for part in pieces(dataset.test.y)
         ]
         found = np.sum(counts, axis=0)  # some: what has no target that counts is no data set
-        answer = f"{'token' if dataset.task == NEXT_TOKEN else 'class'} {found.argmax()}"
+        most, names = int(found.argmax()), dict(enumerate(dataset.labels))
+        answer = f"{'token' if dataset.task == NEXT_TOKEN else 'class'} {names.get(most, most)!r}"
         return cls(answer, float(found.max() / found.sum()), start.loss)
 
     def is_beaten_by(self, scored: Score) -> bool:
@@ -142,7 +144,9 @@ def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: st
     messages.info("this run did not learn: its learning rates are rehearsed on public rows, without noise")
     rounds = min(ROUNDS, experiment.plan.participation.rounds)
     where = f"in {rounds} of {experiment.plan.participation.rounds} rounds on public rows"
-    if own := rehearsed(experiment, base, experiment.training, experiment.optimizer, rounds):
+    if own := rehearsed(
+        "the same rates", experiment, base, experiment.training, experiment.optimizer, rounds
+    ):
         reached = f"the same rates without noise and masks reach {text_of(name, own)} {where}"
         kept, sigma = experiment.plan.compression.keep_probability, experiment.plan.sigma
         hiding = ["there is too much noise"] * bool(sigma) + ["too little is kept"] * (kept < 1)
@@ -150,12 +154,12 @@ def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: st
             return f"{reached}: look at the clients' data"
         remedies = [] if sigma else ["compression.keep_probability=1"]
         for rate, optimizer in smaller_rates(settings, experiment.optimizer):
-            if found := rehearsed(experiment, base, experiment.training, optimizer, rounds):
+            if found := rehearsed(rate, experiment, base, experiment.training, optimizer, rounds):
                 remedies.append(f"{rate}, which lets in less and reaches {text_of(name, found)} there")
                 break
         return f"{reached}: {' and '.join(hiding)} for it" + f", try {' or '.join(remedies)}" * bool(remedies)
     others = {
-        rate: rehearsed(experiment, base, training, optimizer, rounds)
+        rate: rehearsed(rate, experiment, base, training, optimizer, rounds)
         for rate, training, optimizer in other_rates(settings, experiment)
     }
     best = max(others, key=others.__getitem__)
@@ -197,15 +201,24 @@ def other_rates(
 
 
 def rehearsed(
-    experiment: Experiment, base: Baseline, training: TrainingSettings, optimizer: Optimizer, rounds: int
+    rate: str,
+    experiment: Experiment,
+    base: Baseline,
+    training: TrainingSettings,
+    optimizer: Optimizer,
+    rounds: int,
 ) -> float:
-    """Return the score after `rounds` on public rows without noise, masks and rotation; 0 where nothing is learnt, or they fail."""
+    """Return the score after `rounds` on public rows without noise, masks and rotation; 0 where nothing is learnt, or they fail.
+
+    `rate` is what is rehearsed, in words, for the progress shown.
+    """
     test, order = experiment.dataset.test, np.random.default_rng(0)
     tested, rows = np.array_split(order.permutation(len(test)), 2)
     try:
-        with global_generators_kept(), np.errstate(all="ignore"):
+        view = View(rounds, f"trying {rate}")
+        with global_generators_kept(), np.errstate(all="ignore"), view.display:
             trainer = Trainer(experiment.model, training)
-            model = _trained(experiment, trainer, optimizer, rows, order, rounds)
+            model = _trained(experiment, trainer, optimizer, rows, order, rounds, view)
             scored = Examples(test.x[tested[:MOST_SCORED]], test.y[tested[:MOST_SCORED]])
             found = scored_by(trainer, experiment, model, scored)
     except (Exception, SystemExit):
@@ -220,6 +233,7 @@ def _trained(
     rows: np.ndarray,
     order: np.random.Generator,
     rounds: int,
+    view: View,
 ) -> Vector:
     """Return the model (d,) after `rounds` of made-up clients, with examples drawn from `rows` of the test split."""
     public, bound = experiment.dataset.test, experiment.plan.bounds.l2_norm
@@ -233,4 +247,5 @@ def _trained(
             if np.isfinite(update).all():  # another one counts as zero, as in a run
                 total += update if bound is None else clip_l2(update, bound)
         model, slots = optimizer.update(total / np.float32(clients), slots, model, number / rounds)
+        view.show(number + 1, f"round {number + 1}/{rounds}")
     return model

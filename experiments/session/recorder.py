@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,15 @@ from client.scoring import Score, check_scored, find_loss, score
 from client.training import pick_device
 from experiments.run_files.directory import (
     MECHANISM,
+    METRICS,
     MODEL,
     MODEL_INITIAL,
     PRIVACY,
     SUMMARY,
-    RunDirectory,
+    append_metrics,
+    keep_whole_metrics,
+    read_metrics,
+    write_json,
 )
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance
 from experiments.session.learning import learning
@@ -42,6 +47,7 @@ from fedmf.plan import Plan
 from fedmf.statement import Conduct, write_statement
 from fedmf.updates.vectors import Vector
 from fedmf.updates.wire import ENVELOPE_BYTES
+from server.files import packed, write_atomically
 from server.state import Release, ServerState
 
 
@@ -193,7 +199,7 @@ class Recorder:
         self,
         settings: Settings,
         experiment: Experiment,
-        directory: RunDirectory,
+        directory: Path,
         scorer: Scorer,
         provenance: Provenance,
         view: View,
@@ -213,10 +219,10 @@ class Recorder:
 
     def refuse_rounds_shown_after(self, released: int) -> int:
         """Return the last round in the metrics; raise `RunDirectoryError` if it is later than the last released one."""
-        recorded = self._directory.keep_whole_metrics()
+        recorded = keep_whole_metrics(self._directory / METRICS)
         if recorded > released:
             raise RunDirectoryError(
-                f"{self._directory.path} shows round {recorded}, but its record ends at round {released}: "
+                f"{self._directory} shows round {recorded}, but its record ends at round {released}: "
                 "a released round must not be run again. Restore the checkpoint folder."
             )
         return recorded
@@ -229,14 +235,14 @@ class Recorder:
         self._provenance.begin(state.round + 1)
         recorded = self.refuse_rounds_shown_after(state.round)
         self._write_model(MODEL_INITIAL, self._experiment.initial)
-        self._directory.write_json(
-            MECHANISM, mechanism_file(self._experiment.plan, self._experiment.misgivings)
+        write_json(
+            self._directory / MECHANISM, mechanism_file(self._experiment.plan, self._experiment.misgivings)
         )
         self._state = state
         for then, release in replayed:
             if release.round > recorded:
                 self._append(then, release, None)
-        for row in self._directory.read_metrics(self._scorer.names):
+        for row in read_metrics(self._directory / METRICS, self._scorer.names):
             self._last_scored = row if self._scorer.headline in row else self._last_scored
         self._view.begin(state.round)
         if state.round:
@@ -270,7 +276,7 @@ class Recorder:
         # An epoch that has begun counts whole: a run that ends in it must leave its statement, with the code of each
         # session that ran a part of it.
         if step == 0 or not self._is_stated:
-            self._directory.write_json(PRIVACY, self._statement(state))
+            write_json(self._directory / PRIVACY, self._statement(state))
             self._is_stated = True
         scored, ended = None, None
         try:
@@ -302,7 +308,7 @@ class Recorder:
         if self.diagnostics is not None:
             self._unprotected = self.diagnostics.take(release)
             row |= self._unprotected
-        self._directory.append_metrics(row)
+        append_metrics(self._directory / METRICS, row)
         noise_error = float(plan.factorization.per_round_error[release.round - 1])
         for log in self._logs:
             log(row | {"noise_error": noise_error})
@@ -320,15 +326,15 @@ class Recorder:
         summary = self._summary(self._state, scored, self._provenance.end())
         self._write_model(MODEL, self._state.model)
         choice = STOPPED.format(number=self._state.round, epsilon=rounded_up(self._planned_epsilon))
-        self._directory.write_json(PRIVACY, self._statement(self._state, () if is_over else (choice,)))
+        write_json(self._directory / PRIVACY, self._statement(self._state, () if is_over else (choice,)))
         if is_over:
             summary |= learning(self._settings, self._experiment, scored)
-            self._directory.write_json(SUMMARY, summary)
+            write_json(self._directory / SUMMARY, summary)
         return summary
 
     def _write_model(self, name: str, vector: Vector) -> None:
-        """Write a whole model: `vector` as what trains, and what does not as it was before the first round."""
-        self._directory.write_model(name, model_arrays(self._experiment.model, vector))
+        """Write a whole model by name of parameter or buffer: `vector` as what trains, and what does not as it was before the first round."""
+        write_atomically(self._directory / name, packed(**model_arrays(self._experiment.model, vector)))
 
     def _epsilon(self, state: ServerState) -> float:
         """Return what the epochs in the state's own ledger have spent: what began, not what was planned."""

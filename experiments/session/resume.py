@@ -6,7 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.run_files.directory import CHECKPOINT, CONFIG, METRICS, REPORT, SUMMARY, RunDirectory
+from experiments.run_files.directory import (
+    CHECKPOINT,
+    CONFIG,
+    METRICS,
+    REPORT,
+    SUMMARY,
+    refuse_if_used,
+    refuse_other_things,
+)
 from experiments.run_files.reader import (
     EXTENDED,
     LIMIT,
@@ -31,7 +39,7 @@ from experiments.settings.values import keyed, plain
 from fedmf.checks import counted, rounded_up
 from fedmf.errors import RunDirectoryError, SettingError
 from server.checkpoint import Checkpoint
-from server.files import sync_folder
+from server.files import sync_folder, write_atomically
 from server.record import Record
 from server.state import Secrets
 
@@ -141,18 +149,18 @@ def recorded_parts(settings: Settings, path: Path) -> Settings:
     return replace(settings, population=replace(settings.population, parts=recorded and tuple(recorded)))
 
 
-def taken_up(settings: Settings, directory: RunDirectory) -> Settings | None:
-    """Return the settings that a session in `directory` plays, None where the run has finished and is asked for again.
+def taken_up(settings: Settings, path: Path) -> Settings | None:
+    """Return the settings that a session in the directory `path` runs, None where the run has finished and is asked for again.
 
     `settings` are those of `recorded_parts`; run.extend adds its epochs to them as one more part. Nothing is written but the
     page of a finished run that a crash left without one. Raises `RunDirectoryError` for a directory in use without
     run.resume or by other things, for a run of other settings or without its checkpoint, and for an extension of one that has not finished.
     """
-    path, added = directory.path, settings.run.extend
+    added = settings.run.extend
     if not settings.resumes and added is None:
-        directory.refuse_if_used()
+        refuse_if_used(path)
         return settings
-    directory.refuse_other_things()
+    refuse_other_things(path)
     is_over, is_extended = is_finished(path), added is not None
     if is_extended and not is_over:
         raise RunDirectoryError(
@@ -192,26 +200,24 @@ def write_page(directory: Path) -> None:
     write_report(directory)
 
 
-def begin(
-    settings: Settings, directory: RunDirectory, experiment: Experiment, checkpoint: Checkpoint
-) -> None:
+def begin(settings: Settings, directory: Path, experiment: Experiment, checkpoint: Checkpoint) -> None:
     """Let the finished run in `directory` continue with the last part of the experiment's plan.
 
     Raises `RunDirectoryError` or `PrivacyBudgetExhausted` with everything as it was.
     """
     plan = experiment.plan
     part = plan.participation.parts[-1]
-    summary = read_summary(directory.path)
+    summary = read_summary(directory)
     for name in ("clients", "rounds_per_epoch"):  # from which all that is calculated follows
         if summary.get(name) != getattr(plan.participation, name):
             raise RunDirectoryError(
-                f"the run in {directory.path} had {summary.get(name)} {name}, and the data at hand give "
+                f"the run in {directory} had {summary.get(name)} {name}, and the data at hand give "
                 f"{getattr(plan.participation, name)}; extend it with data of as many clients."
             )
     state = checkpoint.ended(plan, experiment.optimizer, EXTENDED)
     if state.round != part.first * plan.participation.rounds_per_epoch or not state.is_finite:
         raise RunDirectoryError(
-            f"the run in {directory.path} ended after round {state.round}; it can be extended after {part.first} epochs of "
+            f"the run in {directory} ended after round {state.round}; it can be extended after {part.first} epochs of "
             f"{plan.participation.rounds_per_epoch} rounds, with a finite model."
         )
     with keyed("privacy", ("max_epsilon", "epsilon")):
@@ -228,17 +234,16 @@ def begin(
     for _ in range(part.first):  # of a reproducible run: the key that this epoch would have had anyway
         key = key.ratchet()
     checkpoint.begin_part(replace(state, secrets=Secrets(part.first, key, None)), _limits(settings))
-    (directory.path / SUMMARY).unlink()  # here the run continues; `complete` records the new limit and parts
-    sync_folder(directory.path)
+    (directory / SUMMARY).unlink()  # here the run continues; `complete` records the new limit and parts
+    sync_folder(directory)
 
 
-def complete(settings: Settings, directory: RunDirectory) -> None:
+def complete(settings: Settings, directory: Path) -> None:
     """Put the limit and the parts of a run that continues into config.yaml, where a crash has kept them from it."""
-    recorded = read_config(directory.path)
+    recorded = read_config(directory)
     if (now := with_limits(recorded, _limits(settings))) != recorded:
-        directory.write_text(CONFIG, to_yaml(now))
+        write_atomically(directory / CONFIG, to_yaml(now).encode())
 
 
 def _limits(settings: Settings) -> dict[str, Any]:
-    leaves = dict(flattened(plain(settings)))
-    return {key: leaves[key] for key in EXTENDED}
+    return {key: value for key, value in flattened(plain(settings)) if key in EXTENDED}

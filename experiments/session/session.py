@@ -22,7 +22,7 @@ from client.settings import TrainingSettings
 from client.training import pick_device
 from experiments.engines.engine import engine_worker, shared_tasks
 from experiments.engines.grid import Failure, Note, run_locally
-from experiments.run_files.directory import CHECKPOINT, CONFIG, RunDirectory
+from experiments.run_files.directory import CHECKPOINT, CONFIG, METRICS, make_directory, read_metrics
 from experiments.run_files.provenance import ACCEPT_COPY, WITHOUT_UNREADY, Provenance, own_code
 from experiments.run_files.reader import fixed
 from experiments.session import resume
@@ -45,7 +45,7 @@ from server.checkpoint import COUNT_NOISE, LOCK, NOISE_MULTIPLIER, Checkpoint
 from server.cohort import Population, SimulatedPopulation, UnreadyNodes
 from server.copies import Clients
 from server.exchange import tasks_per_message
-from server.files import locked
+from server.files import locked, write_atomically
 from server.state import Release, ServerState, first_state
 from server.strategy import FedMF, make_server_app
 
@@ -99,7 +99,7 @@ class Session:
     def __init__(
         self,
         settings: Settings,
-        directory: RunDirectory,
+        directory: Path,
         experiment: Experiment,
         *,
         identify: Callable[[SecretKey], str] = lambda key: "",
@@ -134,7 +134,7 @@ class Session:
         if (chosen := settings.run.optimized_metric) is not None and not job:  # a sweep says it once
             messages.info(CHOOSING.format(metric=chosen))
         self._checkpoint = Checkpoint(
-            directory.path / CHECKPOINT,
+            directory / CHECKPOINT,
             _configuration(settings, experiment),
             experiment.plan.factorization.epochs,
             settings.run.checkpoint_every,
@@ -156,11 +156,11 @@ class Session:
 
         `population` is given the folder of checkpoints and who is told of nodes; `engine` is given the strategy and calls its `start`.
         """
-        settings, path = self._settings, self._directory.path
+        settings, path = self._settings, self._directory
         with (
             open_watch(settings, path.name) as self._watch,
             # `fedmf runs` has the lock while it looks whether a run has it.
-            locked(stopping_on_disk_errors()(self._directory.create)() / LOCK, 0.5),
+            locked(stopping_on_disk_errors()(make_directory)(path) / LOCK, 0.5),
             contextlib.closing(self._checkpoint),
             open_logger(settings.logger, path) as log,
         ):
@@ -177,7 +177,7 @@ class Session:
                     self._checkpoint.record.most_epochs,
                 )
                 state = self._restore() or self._begin()
-            rows, plan = self._directory.read_metrics(), self._experiment.plan
+            rows, plan = read_metrics(path / METRICS), self._experiment.plan
             self._watch.begin(settings, self._experiment, state, rows[-1] if rows else {})
             for warning in self._experiment.misgivings if state.round == 0 else ():
                 messages.warning(warning)
@@ -234,9 +234,9 @@ class Session:
 
     def _begin(self) -> ServerState:
         if self._settings.run.resume:
-            messages.info(f"nothing to resume in {self._directory.path}: a new run begins")
+            messages.info(f"nothing to resume in {self._directory}: a new run begins")
         self._recorder.refuse_rounds_shown_after(0)
-        self._directory.write_text(CONFIG, to_yaml(self._settings))
+        write_atomically(self._directory / CONFIG, to_yaml(self._settings).encode())
         experiment = self._experiment
         state = first_state(experiment.plan, experiment.initial, run_secret(self._settings))
         self._checkpoint.begin(state)
@@ -339,8 +339,7 @@ def simulate(settings: Settings, path: Path, job: str = "", callbacks: Sequence[
     if settings.run.log == "json":
         install()
     name_run(path.name)
-    directory = RunDirectory(path)
-    if (played := resume.taken_up(resume.recorded_parts(settings, path), directory)) is None:
+    if (played := resume.taken_up(resume.recorded_parts(settings, path), path)) is None:
         return False
     settings = played
     if isinstance(settings.engine, DeploymentSettings):
@@ -355,7 +354,7 @@ def simulate(settings: Settings, path: Path, job: str = "", callbacks: Sequence[
     print_notes(experiment.dataset)
     refuse_changing_clients(experiment.dataset.clients)
     identify = partial(digest_clients, experiment.dataset.clients)
-    session = Session(settings, directory, experiment, identify=identify, job=job, callbacks=callbacks)
+    session = Session(settings, path, experiment, identify=identify, job=job, callbacks=callbacks)
     try:
         with engine_worker(settings, experiment) as worker:
             session.run(

@@ -323,7 +323,7 @@ def _writes(node):
     match ast.unparse(node.func).rpartition(".")[2], [ast.unparse(argument) for argument in node.args]:
         case "savez" | "savefig", [target, *_]:
             return target != "buffer"
-        case "write_text" | "write_bytes", [_]:  # RunDirectory.write_text takes a name besides
+        case "write_text" | "write_bytes", [_]:
             return True
         case "open", given:  # a call with a descriptor writes what was opened before
             return not re.match(r"descriptor$|os\.open\(", "".join(given[:1])) and any(
