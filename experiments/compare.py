@@ -44,13 +44,11 @@ from fedmf.checks import check_open_unit, counted
 from fedmf.setting import REQUIRED, setting
 from server.files import write_output
 
-MOST_LINES = len(COLOURS)
-EITHER = ("privacy.epsilon", "privacy.noise_multiplier")
 KEEP = "compression.keep_probability"
 # What scores are drawn against: (words, key of the summary, the settings that it follows from: the first of these in which
 # the groups differ). Groups that differ in anything else are other lines.
 MEASURES = (
-    ("epsilon spent", "epsilon", (EITHER, ("population.epochs",))),
+    ("epsilon spent", "epsilon", (("privacy.epsilon", "privacy.noise_multiplier"), ("population.epochs",))),
     (
         "values sent by a client",
         "uplink_bytes_per_client",
@@ -58,7 +56,6 @@ MEASURES = (
     ),
     ("keep probability", "keep_probability", ((KEEP,),)),
 )
-CSV, PAGE, LATEX = "compare.csv", "compare.html", "compare.tex"
 WIDTHS = {"run": 12, "other settings": 24}  # least widths of columns of words, in letters
 
 
@@ -89,7 +86,7 @@ def compare(settings: CompareSettings) -> None:
         "shared": compared.shared,
         "groups": rows,
     }
-    page, table, tex = (compared.directory / name for name in (PAGE, CSV, LATEX))
+    page, table, tex = (compared.directory / f"compare.{form}" for form in ("html", "csv", "tex"))
     plots = write_page(comparison_page(compared), page, settings.plots)
     lines = io.StringIO(newline="")
     writer = csv.DictWriter(lines, list(rows[0]))
@@ -105,7 +102,12 @@ def _print(compared: Comparison, files: Sequence[Path]) -> None:
     columns = {
         name: {"min_width": WIDTHS.get(name, 11), "overflow": "fold"}
         if place not in table.numbers
-        else {**output.NUMBER, "overflow": "fold", "no_wrap": name in HEADLINES}
+        else {
+            **output.NUMBER,
+            "overflow": "fold",
+            "min_width": max(map(len, name.split())),
+            "no_wrap": name in HEADLINES,
+        }
         for place, name in enumerate(table.header)
     }
     output.console().print(in_common(compared), markup=False)
@@ -203,7 +205,7 @@ def _score_section(
     ]
     if not series:
         return Section(title, [f"No {METRICS} contains a round with a value of {score}."])
-    best = sorted(series, key=lambda line: -max(line.y))[:MOST_LINES]
+    best = sorted(series, key=lambda line: -max(line.y))[: len(COLOURS)]
     drawn = [line for line in series if line in best]
     shown = "" if drawn == series else f"{len(drawn)} of {len(series)} lines, those that get highest. "
     caption = f"{title}, mean and standard error over seeds. {shown}{end}"

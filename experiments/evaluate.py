@@ -58,8 +58,11 @@ def evaluate(settings: EvaluateSettings) -> None:
     """Print the scores of the model in `settings.directory`, and what they were measured on."""
     document = scores(settings)
     rows = [(words_of(key), text_of(key, value)) for key, value in document.items()]
-    title = f"Scores of {Path(settings.directory)}"
-    output.show(settings.output, document, lambda: output.print_table(title, {}, rows))
+    output.show(
+        settings.output,
+        document,
+        lambda: output.print_table(f"Scores of {Path(settings.directory)}", {}, rows),
+    )
 
 
 def scores(settings: EvaluateSettings) -> dict[str, Any]:

@@ -20,13 +20,13 @@ import torch
 from client.imports import need
 from experiments.cli import command, output
 from experiments.cli.result import statement_lines
-from experiments.run_files.directory import MODEL, finite
+from experiments.run_files.directory import MODEL
 from experiments.run_files.model_files import as_onnx, load_model, read_tensors, recorded_seed, with_given
 from experiments.run_files.reader import read_run
 from experiments.settings.data import ModelSettings
 from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_code
-from experiments.settings.values import PRINTED, Output
+from experiments.settings.values import PRINTED, Output, finite
 from fedmf.errors import RunDirectoryError
 from fedmf.setting import REQUIRED, setting
 from fedmf.version import __version__

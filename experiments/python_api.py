@@ -321,8 +321,11 @@ class Runner:
 
     def load_all(self, directory: str | Path, *, trust_code: bool = False) -> list[Result]:
         """Return the finished runs below `directory`, by path."""
-        found = find(directory).items()
-        return [self.load(path, trust_code=trust_code) for path, run in found if run["state"] == "finished"]
+        return [
+            self.load(path, trust_code=trust_code)
+            for path, run in find(directory).items()
+            if run["state"] == "finished"
+        ]
 
     def plan(self, *overrides: str, **settings: object) -> dict[str, Any]:
         """Return what `fedmf plan output=json` prints: `run.plan(clients=50000, dimension=2000000, epsilon=4)["table"]`.

@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import Literal
 
 from client.data.reading import reading
 from client.data.text import WORDS, most_frequent, words
-from client.settings import LEVELS
 from experiments.cli import command, output
 from experiments.settings.values import PRINTED, Output
-from fedmf.checks import check_choice
 from fedmf.errors import DataError
 from fedmf.setting import REQUIRED, setting
 from server.files import write_output
@@ -29,7 +28,7 @@ from server.files import write_output
 class VocabularySettings:
     file: str = setting(REQUIRED, "new file to write, one word a line")
     size: int = setting(10000, "maximum number of words, the most frequent first", at_least=1)
-    level: str = setting("words", "what is counted", LEVELS)
+    level: Literal["words", "characters"] = setting("words", "what is counted")
     text: str | None = setting(None, "file of public text in UTF-8; null: Python's own documentation")
     output: Output = setting("text", PRINTED)
 
@@ -37,7 +36,6 @@ class VocabularySettings:
 def vocabulary(settings: VocabularySettings) -> None:
     """Write the most frequent words or characters of `settings.text` to `settings.file`, one on each line."""
     target = Path(settings.file)
-    check_choice("level", settings.level, LEVELS)
     if target.exists() or target.is_symlink():
         raise DataError(f"{target} exists already; file must name a new file.")
     with reading(settings.text or "", "UTF-8 text"):

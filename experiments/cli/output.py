@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from experiments.settings.values import Output
+from experiments.settings.values import Output, finite
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,10 +28,6 @@ def console() -> "Console":
 def show(form: Output, document: Any, print_text: Callable[[], object]) -> None:
     """Print what a command found: as one JSON document, infinite and undefined numbers null, or as `print_text` does for people."""
     if form == "json":
-        from experiments.run_files.directory import (
-            finite,  # with the server's files, which take half a second
-        )
-
         print(json.dumps(finite(document), indent=2))
     else:
         print_text()

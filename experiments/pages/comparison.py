@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from experiments.pages.page import Table
 from experiments.pages.run_page import without_folders
-from experiments.pages.wording import Estimate, bound, estimate, holds_for, number, text_of, unit_of
+from experiments.pages.wording import SHORT, Estimate, bound, estimate, holds_for, number, text_of, unit_of
 from experiments.run_files.directory import CONFIG, PRIVACY, REPORT, SUMMARY
 from experiments.run_files.listing import as_paths, find, in_order
 from experiments.run_files.reader import REPETITION, Run, read_run, without
@@ -301,7 +301,7 @@ def _figures(compared: Comparison) -> tuple[dict[str, str], dict[str, list[str]]
         **{words: [text_of(name, row[name]) for row in rows] for words, name in sent.items()},
     }
     if compared.target is not None:
-        goal = f"{'R² ' * (compared.headlines == ['r2'])}{text_of(compared.headlines[0], compared.target)}"
+        goal = " or ".join(f"{SHORT[name]} {text_of(name, compared.target)}" for name in compared.headlines)
         columns[f"bytes to {goal}"] = [text_of("bytes", row["bytes_to_target"]) for row in rows]
     same = {name: cells[0] for name, cells in columns.items() if len(set(cells)) < len(cells[:2])}
     return same, {name: cells for name, cells in columns.items() if name not in same}

@@ -89,8 +89,9 @@ def write_page(page: Page, file: Path, plots: str | None = None) -> list[Path]:
         refuse_unmakeable("plots", Path(plots))
         Path(plots).mkdir(parents=True, exist_ok=True)
     file.parent.mkdir(exist_ok=True)
-    lines = [line.label for section in page.sections if section.plot for line in section.plot.series]
-    looks = tuple(dict.fromkeys(lines))  # one colour on a page for a line of one name
+    looks = tuple(  # one colour on a page for a line of one name
+        dict.fromkeys(line.label for one in page.sections if one.plot for line in one.plot.series)
+    )
     text = (
         Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         .from_string(TEMPLATE)
@@ -143,6 +144,7 @@ table.{{ look }} thead { display: none; }
   a { color: var(--link); }
   .warning { border-left: .4rem solid var(--alarm); padding: .4rem .8rem; background: var(--alarm-paper);
              font-weight: 600; max-width: none; }
+  .warning::first-letter { text-transform: uppercase; }
   .key { display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: .75rem; margin: .75rem 0 0; }
   .key > div { background: var(--well); border-radius: .4rem; padding: .5rem .8rem; min-width: 0; }
   .key dt { color: var(--muted); font-size: .85rem; }

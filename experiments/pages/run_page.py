@@ -75,8 +75,8 @@ def run_page(run: Run) -> Page:
     rounds, cohort, clients = (number(run.summary.get(key)) for key in ("rounds", "cohort_size", "clients"))
     model, data = run.config["model"]["name"], run.config["dataset"]["name"]
     lead = f"Model {text_of('model', model)}, data {text_of('data', data)}: {rounds} rounds with {cohort} of {clients} clients in each."
-    title = f"fedmf run {run.directory.resolve().name}"
-    return Page(title, lead, sections, tuple(warnings(run)), tuple(key_figures(run)))
+    name = run.directory.resolve().name
+    return Page(f"fedmf run {name}", lead, sections, tuple(warnings(run)), tuple(key_figures(run)))
 
 
 def warnings(run: Run) -> Iterator[str]:
@@ -93,7 +93,7 @@ def key_figures(run: Run) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Yield the result: accuracy or another score, epsilon with all that it needs to mean something, and what a client sends."""
     summary = run.summary
     scores = ["loss", *run.further_metrics]
-    notes = [f"{name}: {text_of(name, summary[name])}" for name in scores if name in summary]
+    notes = [f"{SHORT.get(name, name)}: {text_of(name, summary[name])}" for name in scores if name in summary]
     if summary.get("learnt"):
         notes.append(summary["learning"])
     yield words_of(run.headline), text_of(run.headline, summary.get(run.headline)), notes
@@ -128,12 +128,11 @@ def by_round_section(run: Run, name: str) -> Section:
     caption = f"{words[0].upper()}{words[1:]} after round {rounds[-1]:,}: {text_of(name, values[-1])}. From {METRICS}: {name}."
     more = f" It holds {claim(run)}. An epoch that has begun counts whole." if name == "epsilon" else ""
     series = [Series(THIS, rounds, [100 * value for value in values] if unit == "%" else values)]
-    chance = 0.0 if name == "r2" else run.summary.get("chance")
+    chance = run.summary.get("chance")
     if name == run.headline and chance is not None:
         line = 100 * chance if unit == "%" else chance
         series.append(Series("best constant answer", [rounds[0], rounds[-1]], [line] * 2))
-        source = "" if name == "r2" else f" From {SUMMARY}: chance."
-        more = f" Dashed: the best constant answer, {text_of(name, chance)}.{source}"
+        more = f" Dashed: the best constant answer, {text_of(name, chance)}. From {SUMMARY}: chance."
     plot = LinePlot(
         f"{name}_by_round",
         caption + more,
@@ -247,8 +246,11 @@ def provenance_sections(run: Run) -> list[Section]:
         f"Sessions: {len(sessions)}. Wall time runs from the first check of the settings to the last score, without the loading of data "
         "and the files written after it; of a session that was killed, the time after its last record is missing."
     )
-    table = table_of(sessions, PROVENANCE)
-    return [Section("With what, when and where it ran", [words], table=table)] if sessions else []
+    return (
+        [Section("With what, when and where it ran", [words], table=table_of(sessions, PROVENANCE))]
+        if sessions
+        else []
+    )
 
 
 def without_folders(value: Any) -> Any:

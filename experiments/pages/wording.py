@@ -25,7 +25,7 @@ FIELDS = {
     "top5": ("top-5 accuracy on the test set", "%"),
     "f1": ("F1 on the test set, mean over classes", ""),
     "perplexity": ("perplexity on the test set", ""),
-    "chance": ("share right of the best constant answer", "%"),
+    "chance": ("score of the best constant answer", ""),
     "learnt": ("better than the best constant answer", ""),
     "learning": ("whether it learnt", ""),
     "clipped_share": ("share of clients clipped (unprotected)", "%"),
@@ -91,8 +91,17 @@ FIELDS = {
 }
 
 
-# What headlines are called in a line.
-SHORT = {"accuracy": "accuracy", "r2": "R²", "label_accuracy": "labels right"}
+# What metrics are called in a line; others by their own names.
+SHORT = {
+    "accuracy": "accuracy",
+    "r2": "R²",
+    "label_accuracy": "labels right",
+    "mse": "mean squared error",
+    "mae": "mean absolute error",
+    "exact_match": "all labels right",
+    "top5": "top-5 accuracy",
+    "f1": "F1",
+}
 
 
 def number(value: Any) -> str:

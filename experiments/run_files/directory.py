@@ -1,7 +1,6 @@
 """The files of one run: their names, and how they are written and read. A directory that already holds a run is never overwritten."""
 
 import json
-import math
 import os
 from collections.abc import Iterable
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any
 
 from experiments.settings.log import messages
 from experiments.settings.recorded import refuse_odd_values
+from experiments.settings.values import finite
 from fedmf.errors import RunDirectoryError
 from server.cohort import Roster
 from server.files import sync_folder, write_atomically
@@ -53,8 +53,7 @@ def set_aside(file: Path, error: Exception) -> None:
 def refuse_if_used(path: Path) -> None:
     """Raise `RunDirectoryError` if the directory of a new run holds anything, or a file is in its place."""
     refuse_unmakeable("run.directory", path)
-    held = [name for name in _A_RUN if (path / name).exists()]
-    if held:
+    if held := [name for name in _A_RUN if (path / name).exists()]:
         raise RunDirectoryError(
             f"run.directory {path} already holds a run ({', '.join(held)}); nothing was written. "
             "Name another directory, or resume with run.resume=true."
@@ -118,19 +117,6 @@ def read_metrics(file: Path, names: Iterable[str] = ()) -> tuple[dict[str, Any],
     return rows_of(file.read_bytes(), file, names) if file.exists() else ()
 
 
-def finite(document: Any) -> Any:
-    """Return `document` with every non-finite float replaced by None.
-
-    >>> finite({"epsilon": float("inf"), "rounds": [1, float("nan")]})
-    {'epsilon': None, 'rounds': [1, None]}
-    """
-    if isinstance(document, dict):
-        return {key: finite(value) for key, value in document.items()}
-    if isinstance(document, list | tuple):
-        return [finite(value) for value in document]
-    return None if isinstance(document, float) and not math.isfinite(document) else document
-
-
 def _is_number(
     value: object, low: float = -1e300, high: float = 1e300, kinds: tuple[type, ...] = (int, float)
 ) -> bool:
@@ -178,11 +164,12 @@ PROVENANCE_KINDS = {
 }  # fmt: skip
 
 
-def _is_counted(nodes: object) -> bool:
-    return isinstance(nodes, dict) and all(COUNT(count) for count in nodes.values())
-
-
-ATTENDANCE_KINDS = {"epochs": [{"epoch": COUNT, "nodes": _is_counted, "keys": dict}]}
+ATTENDANCE_KINDS = {
+    "epochs": [{
+        "epoch": COUNT, "keys": dict,
+        "nodes": lambda value: type(value) is dict and all(map(COUNT, value.values())),
+    }],
+}  # fmt: skip
 
 
 def read_json(file: Path, kinds: dict[str, Any]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def as_onnx(model: torch.nn.Module, shape: Mapping[str, Any], along: Mapping[str
             redirect_stderr(io.StringIO()),
             torch.no_grad(),
         ):
-            program = torch.onnx.export(
+            program: Any = torch.onnx.export(
                 model,
                 (x,),
                 dynamo=True,
@@ -118,7 +118,6 @@ def as_onnx(model: torch.nn.Module, shape: Mapping[str, Any], along: Mapping[str
                 dynamic_shapes=({0: torch.export.Dim("n")},),
                 verbose=False,
             )
-            assert program is not None  # only without dynamo
             written = program.model_proto
             for key, value in along.items():
                 written.metadata_props.add(key=f"fedmf.{key}", value=value)
@@ -134,8 +133,9 @@ def as_onnx(model: torch.nn.Module, shape: Mapping[str, Any], along: Mapping[str
             f"this model cannot be written as ONNX: {_COLOURS.sub('', reason(first))[:300]}. format=torch and format=safetensors "
             "take any model."
         ) from error
-    furthest = 1e-4 * float(np.abs(ours).max())
-    if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=1e-3, atol=furthest):
+    if ours.shape != theirs.shape or not np.allclose(
+        ours, theirs, rtol=1e-3, atol=1e-4 * float(np.abs(ours).max())
+    ):
         raise SettingError(
             "this model as ONNX gives other outputs than in torch, as one does that draws, or that looks at how many "
             "inputs there are; use format=torch or format=safetensors."

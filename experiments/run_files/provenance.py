@@ -126,11 +126,19 @@ def _commit(checkout: Path) -> dict[str, Any]:
     if (noted := checkout / "fedmf" / "commit.json").exists():
         return dict(json.loads(noted.read_bytes()))
     where = [f"--git-dir={checkout / '.git'}", f"--work-tree={checkout}"]  # that of no folder above it
-    command = ["git", "--no-optional-locks", *where, "describe", "--always", "--dirty"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         described = subprocess.check_output(
-            [*command, "--exclude=*", "--abbrev=40"],  # no tag, the whole name
+            [
+                "git",
+                "--no-optional-locks",
+                *where,
+                "describe",
+                "--always",
+                "--dirty",
+                "--exclude=*",
+                "--abbrev=40",
+            ],  # no tag, the whole name
             stderr=subprocess.DEVNULL,
             text=True,
             timeout=10,

@@ -8,7 +8,7 @@ Of the checkpoint only the limits are read that a run continues within: its secr
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,8 +126,9 @@ def read_config(directory: Path) -> Recorded:
     try:
         return from_yaml(file.read_text())
     except ValueError as error:
-        why = str(error).rstrip(".")
-        raise RunDirectoryError(f"{file}: {why}; directory must name the directory of a run.") from error
+        raise RunDirectoryError(
+            f"{file}: {str(error).rstrip('.')}; directory must name the directory of a run."
+        ) from error
 
 
 def _there(file: Path, done: str = "finished") -> Path:
@@ -148,8 +149,7 @@ def bound_config(path: Path) -> Recorded:
     from server.checkpoint import Checkpoint  # comparing runs does not need it
 
     document = read_config(path)
-    bound = Checkpoint(path / CHECKPOINT, {}).bound(EXTENDED, is_over=is_finished(path))
-    if not bound:
+    if not (bound := Checkpoint(path / CHECKPOINT, {}).bound(EXTENDED, is_over=is_finished(path))):
         return document
     leaves = dict(flattened(document))
     for key in EXTENDED:
@@ -173,8 +173,8 @@ def with_limits(document: Recorded, limits: dict[str, Any]) -> Recorded:
 def fixed(settings: Settings | Recorded) -> dict[str, Any]:
     """Return the settings that may not change when the run is resumed, by key."""
     document = plain(settings)
-    engine: Mapping[str, Any] = document.get("engine") or {}
-    return {**without(document, FREE), "engine=deployment": engine.get("name") == "deployment"}
+    engine = (document.get("engine") or {}).get("name")
+    return {**without(document, FREE), "engine=deployment": engine == "deployment"}
 
 
 def differences(held: Recorded, wanted: Recorded, besides: Sequence[str] = ()) -> list[tuple[str, Any, Any]]:

@@ -78,11 +78,13 @@ class Baseline:
             chance = float(np.maximum(ones, 1 - ones).mean())
             return cls("each label's commonest value", chance, start.loss, dataset.task)
         left_out = [IGNORED_TARGET, *dataset.uncounted]
-        counts = [
-            np.bincount(part[~np.isin(part, left_out)], minlength=dataset.classes)
-            for part in pieces(dataset.test.y)
-        ]
-        found = np.sum(counts, axis=0)  # some: what has no target that counts is no data set
+        found = np.sum(  # some: what has no target that counts is no data set
+            [
+                np.bincount(part[~np.isin(part, left_out)], minlength=dataset.classes)
+                for part in pieces(dataset.test.y)
+            ],
+            axis=0,
+        )
         most, names = int(found.argmax()), dict(enumerate(dataset.labels))
         answer = f"{'token' if dataset.task == NEXT_TOKEN else 'class'} {names.get(most, most)!r}"
         return cls(answer, float(found.max() / found.sum()), start.loss)
@@ -109,8 +111,12 @@ class Baseline:
 def scored_by(trainer: Trainer, experiment: Experiment, model: Vector, examples: Examples) -> Score:
     """Return the score of a model (d,) on public examples, by what its task is judged by."""
     dataset = experiment.dataset
-    metrics = find_metrics((), classes=dataset.classes, task=dataset.task)
-    return trainer.score(model, examples, dataset.uncounted, metrics)
+    return trainer.score(
+        model,
+        examples,
+        dataset.uncounted,
+        find_metrics((), classes=dataset.classes, task=dataset.task),
+    )
 
 
 def score_of(scored: Score) -> float:
@@ -119,10 +125,7 @@ def score_of(scored: Score) -> float:
 
 
 def learning(settings: Settings, experiment: Experiment, end: Score) -> dict[str, Any]:
-    """Return `chance`, whether the run `learnt`, and the sentence `learning`, for a run whose last model has the score `end`.
-
-    Of regression chance is left out: the R2 of the best constant answer is 0.
-    """
+    """Return `chance`, whether the run `learnt`, and the sentence `learning`, for a run whose last model has the score `end`."""
     if (base := Baseline.of(experiment)) is None:
         return {}
     name = headline(end.values)
@@ -136,8 +139,7 @@ def learning(settings: Settings, experiment: Experiment, end: Score) -> dict[str
         found = unclear if score_of(end) > base.chance else f"no {better};"
         found = found if end.loss <= DIVERGED * base.loss else "training diverged,"
         sentence = f"NOT learnt: {reached}, {found} {loss}; {_advice(settings, experiment, base, name)}."
-    chance = {} if base.task == REGRESSION else {"chance": base.chance}
-    return {**chance, "learnt": learnt, "learning": sentence}
+    return {"chance": base.chance, "learnt": learnt, "learning": sentence}
 
 
 def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: str) -> str:
@@ -149,7 +151,7 @@ def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: st
     ):
         reached = f"the same rates without noise and masks reach {text_of(name, own)} {where}"
         kept, sigma = experiment.plan.compression.keep_probability, experiment.plan.sigma
-        hiding = ["there is too much noise"] * bool(sigma) + ["too little is kept"] * (kept < 1)
+        hiding = ["there is too much noise"] * bool(sigma) + ["too little of an update is sent"] * (kept < 1)
         if not hiding:
             return f"{reached}: look at the clients' data"
         remedies = [] if sigma else ["compression.keep_probability=1"]
@@ -157,7 +159,7 @@ def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: st
             if found := rehearsed(rate, experiment, base, experiment.training, optimizer, rounds):
                 remedies.append(f"{rate}, which lets in less and reaches {text_of(name, found)} there")
                 break
-        return f"{reached}: {' and '.join(hiding)} for it" + f", try {' or '.join(remedies)}" * bool(remedies)
+        return f"{reached}: {' and '.join(hiding)}" + f"; try {' or '.join(remedies)}" * bool(remedies)
     others = {
         rate: rehearsed(rate, experiment, base, training, optimizer, rounds)
         for rate, training, optimizer in other_rates(settings, experiment)

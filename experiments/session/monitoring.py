@@ -184,8 +184,9 @@ def open_watch(settings: Settings, run: str) -> Iterator[Watch]:
             f"run.metrics_port is {port}, which cannot be used on {HOST} ({error.strerror}); give another one, or 0, which "
             "takes one that is free and logs which."
         ) from error
-    labels = {"run": run, "engine": settings.engine.name, "version": __version__}
-    prometheus_client.Info("fedmf_run", "Which run this is.", registry=registry).info(labels)
+    prometheus_client.Info("fedmf_run", "Which run this is.", registry=registry).info(
+        {"run": run, "engine": settings.engine.name, "version": __version__}
+    )
     messages.info(f"metrics: http://{HOST}:{server.server_port}/metrics")
     try:
         yield watch

@@ -18,8 +18,8 @@ from rich.table import Column
 from client.metrics import ALWAYS
 from experiments.engines.grid import Failure
 from experiments.pages.wording import SHORT, text_of
-from experiments.run_files.directory import finite
 from experiments.settings.log import is_on, messages
+from experiments.settings.values import finite
 from fedmf.accounting.caveats import LARGEST
 from fedmf.checks import rounded_up
 from fedmf.plan import Plan

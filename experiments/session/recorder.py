@@ -54,7 +54,6 @@ from server.state import Release, ServerState
 def mechanism_file(plan: Plan, misgivings: Sequence[str]) -> dict[str, Any]:
     """Return the entries of mechanism.json; `misgivings` are sentences about what was asked for."""
     factorization = plan.factorization
-    independent = design_run("independent", factorization.workloads)
     # What one independent round leaves on a coordinate of the mean update, z Delta_2/(gamma n) for the radius accounted, in
     # units of the update. Times `per_round_error`, which counts the sensitivity, it is the noise in the accumulated updates.
     radius = plan.bounds.radius
@@ -64,7 +63,9 @@ def mechanism_file(plan: Plan, misgivings: Sequence[str]) -> dict[str, Any]:
         "epochs": len(factorization.epochs),
         "rounds_per_epoch": factorization.rounds,
         "per_round_error": factorization.per_round_error.tolist(),
-        "independent_per_round_error": independent.per_round_error.tolist(),
+        "independent_per_round_error": design_run(
+            "independent", factorization.workloads
+        ).per_round_error.tolist(),
         "rms_error": factorization.rms_error,
         "lowest_rms_error": lowest_rms_error(factorization),
         "update_noise_std": noise,
@@ -151,8 +152,9 @@ class Scorer:
                 metrics=self._metrics,
             )
         except (Exception, SystemExit) as error:
-            why = reason(error).removesuffix(".")
-            raise RunStoppedError(f"the model could not be scored {when}: {why}.") from error
+            raise RunStoppedError(
+                f"the model could not be scored {when}: {reason(error).removesuffix('.')}."
+            ) from error
 
 
 class Diagnostics:
@@ -304,17 +306,15 @@ class Recorder:
         if scored is not None:
             row |= {**scored.values, "test_examples": len(self._experiment.dataset.test)}
             self._last_scored = row
-        covered = dict(row)
         if self.diagnostics is not None:
             self._unprotected = self.diagnostics.take(release)
-            row |= self._unprotected
-        append_metrics(self._directory / METRICS, row)
-        noise_error = float(plan.factorization.per_round_error[release.round - 1])
+        recorded = row | self._unprotected
+        append_metrics(self._directory / METRICS, recorded)
         for log in self._logs:
-            log(row | {"noise_error": noise_error})
+            log(recorded | {"noise_error": float(plan.factorization.per_round_error[release.round - 1])})
         if ended is not None:
             raise ended
-        return covered
+        return row
 
     def finish(self, is_over: bool = True) -> dict[str, Any]:
         """Write model, statement and, of a run that `is_over`, the summary; return the summary.

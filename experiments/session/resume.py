@@ -62,8 +62,11 @@ def run_settings(overrides: Sequence[str], consent: str = CONSENT) -> Settings:
     if start is not None or not resumes or not isinstance(directory, str | int | float):
         return compose("config", overrides, Settings, start)
     path = Path(str(directory))
-    refuse_lost_config(path)
     if not (path / CONFIG).is_file():  # a new run may begin that is described, and may have been cut off
+        if is_finished(path) or has_released(path):
+            raise RunDirectoryError(
+                f"{path} holds a run, but no {CONFIG}, which has its settings and its limit; restore that file."
+            )
         if extends:
             raise RunDirectoryError(
                 f"{path} holds no run that run.extend could add epochs to; name a finished one."
@@ -119,14 +122,6 @@ def _refuse_untyped_code(path: Path, document: Recorded, given: Mapping[str, Any
         refuse_code(path, document, given=typed, consent=consent)
 
 
-def refuse_lost_config(path: Path) -> None:
-    """Raise `RunDirectoryError` for a run that released a round or has finished, and has lost its config.yaml."""
-    if not (path / CONFIG).is_file() and (is_finished(path) or has_released(path)):
-        raise RunDirectoryError(
-            f"{path} holds a run, but no {CONFIG}, which has its settings and its limit; restore that file."
-        )
-
-
 def has_released(path: Path) -> bool:
     """Return whether a round was released in a run directory: one that was shown, or one that its checkpoint holds."""
     metrics = path / METRICS
@@ -139,10 +134,8 @@ def recorded_parts(settings: Settings, path: Path) -> Settings:
     Raises `SettingError` for parts that are given otherwise: run.extend alone adds one.
     """
     recorded = None
-    if settings.resumes or settings.run.extend is not None:
-        refuse_lost_config(path)
-        if (path / CONFIG).is_file():
-            recorded = dict(flattened(bound_config(path))).get(PARTS)
+    if (settings.resumes or settings.run.extend is not None) and (path / CONFIG).is_file():
+        recorded = dict(flattened(bound_config(path))).get(PARTS)
     given = settings.population.parts
     if given is not None and list(given) != recorded:
         raise SettingError(f"{PARTS} is {list(given)}, which run.extend alone writes; leave it null.")
@@ -223,8 +216,9 @@ def begin(settings: Settings, directory: Path, experiment: Experiment, checkpoin
     with keyed("privacy", ("max_epsilon", "epsilon")):
         spent = plan.check_extension(state.ledger, part.epochs)
     # As the finished run stated it; as part of a longer run its rounds cost a little more.
-    both = (summary["epsilon"], spent.epsilon)
-    before, after = (rounded_up(math.inf if each is None else each) for each in both)
+    before, after = (
+        rounded_up(math.inf if each is None else each) for each in (summary["epsilon"], spent.epsilon)
+    )
     messages.info(
         f"extended: {part.epochs} more after {counted(part.first)}, epsilon {before} -> {after} "
         f"at delta {rounded_up(spent.delta)} for all of them; a copy of this run that is extended too is a run on the same "

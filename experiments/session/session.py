@@ -113,8 +113,10 @@ class Session:
         self._view = View(experiment.plan.participation.rounds, job)
         device = pick_device(experiment.training.device)
         accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-        without_unready = settings.population.unready_nodes == UnreadyNodes.without
-        allows = [*[ACCEPT_COPY] * settings.run.accept_copy, *[WITHOUT_UNREADY] * without_unready]
+        allows = [
+            *[ACCEPT_COPY] * settings.run.accept_copy,
+            *[WITHOUT_UNREADY] * (settings.population.unready_nodes == UnreadyNodes.without),
+        ]
         self._provenance = Provenance(directory, allows, accelerator, bundle)
         if settings.run.extend is None:  # an extension is compared with its own ledger
             experiment.plan.start_epoch(Ledger())
@@ -311,8 +313,8 @@ def _configuration(settings: Settings, experiment: Experiment) -> dict[str, Any]
     if experiment.fixed_digest:
         configuration["the digest of what does not train"] = experiment.fixed_digest
     if settings.model.start is not None:
-        initial = {"initial": experiment.initial}
-        configuration["the digest of the weights that model.start gave"] = digest_arrays(initial)
+        digest = digest_arrays({"initial": experiment.initial})
+        configuration["the digest of the weights that model.start gave"] = digest
     configuration["the digest of the test examples"] = digest_clients(
         [experiment.dataset.test], SecretKey.reproducible(0)
     )
@@ -353,8 +355,14 @@ def simulate(settings: Settings, path: Path, job: str = "", callbacks: Sequence[
     experiment = build(settings)
     print_notes(experiment.dataset)
     refuse_changing_clients(experiment.dataset.clients)
-    identify = partial(digest_clients, experiment.dataset.clients)
-    session = Session(settings, path, experiment, identify=identify, job=job, callbacks=callbacks)
+    session = Session(
+        settings,
+        path,
+        experiment,
+        identify=partial(digest_clients, experiment.dataset.clients),
+        job=job,
+        callbacks=callbacks,
+    )
     try:
         with engine_worker(settings, experiment) as worker:
             session.run(

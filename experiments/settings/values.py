@@ -8,6 +8,7 @@ replaces it by the key that was typed ("population.cohort_size is 0").
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -60,6 +61,19 @@ def plain(settings: object) -> Any:
     [1, None, {'a': ['b']}]
     """
     return json.loads(json.dumps(settings, default=asdict))
+
+
+def finite(document: Any) -> Any:
+    """Return `document` with every non-finite float replaced by None.
+
+    >>> finite({"epsilon": float("inf"), "rounds": [1, float("nan")]})
+    {'epsilon': None, 'rounds': [1, None]}
+    """
+    if isinstance(document, dict):
+        return {key: finite(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [finite(value) for value in document]
+    return None if isinstance(document, float) and not math.isfinite(document) else document
 
 
 def defaults(settings: type, **given: object) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def test_seeds_become_a_mean_and_a_standard_error_in_every_output(tmp_path, comp
         assert (
             "All runs: dataset = digits, model = logistic, mechanism = optimal, rotation = identity" in said
         )
-        assert "seeds 3, runs 3, compression 6.35 times, bytes to 60.0 %" in said
+        assert "seeds 3, runs 3, compression 6.35 times, bytes to accuracy 60.0 %" in said
     assert [group["names"][0] for group in document["groups"]] == ["optimal-8.0-0.1-1", "optimal-8.0-0.5-1"]
     assert '<a href="optimal-8.0-0.1-2/report.html">optimal-8.0-0.1-2</a>' in html
     assert (

@@ -17,7 +17,7 @@ from client.training import Trainer
 from experiments import run
 from experiments.pages.run_page import by_round_section, diagnostic_sections, run_page
 from experiments.run_files.reader import read_run
-from experiments.session import learning, recorder
+from experiments.session import learning, progress, recorder
 from experiments.settings.compose import compose
 from experiments.settings.experiment import build
 from experiments.settings.schema import Settings, of_the_run
@@ -54,7 +54,7 @@ def said(*overrides, **changes):
 def test_a_run_that_learnt_says_so_in_result_page_and_what_is_printed_with_chance_as_a_line(learnt, capsys):
     result = run.load(learnt)
     assert re.match(
-        "Learnt: accuracy .* better than always answering class .*; the loss fell from", result.learning
+        r"Learnt: accuracy .* better than always answering class \d .*; the loss fell from", result.learning
     )
     runs.simulate(runs.in_directory(learnt.parent / "again", *FEW, "privacy.epsilon=20"))
     assert result.learning in capsys.readouterr().out.replace("\n", "")
@@ -78,9 +78,11 @@ def test_a_diverged_run_is_told_so_first_on_its_page_with_a_rate_that_learns(tmp
     (("privacy.epsilon=null", "privacy.noise_multiplier=0"), "which lets in less and reaches 22.3 % there."),
     (("privacy.epsilon=null", "privacy.noise_multiplier=0", "compression.keep_probability=1"), "look at the clients' data."),
 ])  # fmt: skip
-def test_what_a_rehearsal_without_noise_tells_of_the_rates(overrides, says):
+@mock.patch.object(progress, "_PAUSE", -1.0)
+def test_what_a_rehearsal_without_noise_tells_of_the_rates(overrides, says, capsys):
     found = said(*overrides)
     assert (found["learnt"], found["learning"].endswith(says)) == (False, True), found["learning"]
+    assert "\ntrying the same rates | round 9/10" in capsys.readouterr().err
 
 
 def test_a_rate_is_named_only_where_the_rehearsal_with_it_learns_and_nothing_is_left_of_one():
@@ -98,9 +100,11 @@ def test_chance_is_of_the_targets_that_the_accuracy_counts():
     y = np.array([3] * 5 + [7] * 9 + [2] * 6 + [IGNORED_TARGET] * 30)
     test = Examples(np.zeros((50, 6), np.float32), y)
     base = learning.Baseline.of(
-        replace(experiment, dataset=replace(experiment.dataset, test=test, uncounted=(7,)))
+        replace(
+            experiment, dataset=replace(experiment.dataset, test=test, uncounted=(7,), labels=("a", "b", "c"))
+        )
     )
-    assert (base.answer, base.chance) == ("class 2", 6 / 11)
+    assert (base.answer, base.chance) == ("class 'c'", 6 / 11)
     assert base.is_beaten_by(Score(0.999, base.loss * 3, 11))
     assert not base.is_beaten_by(Score(0.7, base.loss * 3, 1100))
     assert not base.is_beaten_by(Score(0.999, np.inf, 11))

@@ -90,8 +90,7 @@ def test_a_metric_that_is_not_defined_is_null_and_one_that_fails_later_is_null_a
     # The first call was before the first round.
     assert [(row["tires"], row["undefined"]) for row in rows] == [(0.5, None)] * 2 + [(None, None)] * 2
     assert all(row["f1"] > 0 for row in rows)
-    assert runs.summary(directory)["rounds"] == 4
-    assert (runs.summary(directory)["tires"], runs.summary(directory)["undefined"]) == (None, None)
+    assert runs.summary(directory).items() >= {"rounds": 4, "tires": None, "undefined": None}.items()
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("metric ")]
     assert said == ["metric tires failed after round 3 and is recorded as null: ValueError: tired of this"]
 
