@@ -211,5 +211,4 @@ def _growth(counter: Counter) -> float:
     """
     rounds, norm = counter.factorization.rounds, counter.norm
     spread = counter.noise_multiplier * norm * counter.factorization.root_loss
-    noise = math.sqrt(counter.dimension * rounds) * spread
-    return rounds * norm**2 + 2 * norm * noise
+    return rounds * norm**2 + 2 * norm * math.sqrt(counter.dimension * rounds) * spread

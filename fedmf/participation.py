@@ -109,8 +109,9 @@ class Participation:
     @property
     def epochs_of_parts(self) -> tuple[int, ...]:
         """How many epochs of each part there are; they add up to `epochs`."""
-        starts = [part.first for part in self.parts]
-        return tuple(end - start for start, end in pairwise([*starts, self.epochs]))
+        return tuple(
+            end - start for start, end in pairwise([*(part.first for part in self.parts), self.epochs])
+        )
 
     def extended(self, after: int, epochs: int) -> "Participation":
         """Return the participation of a run that ended after `after` epochs and continues for `epochs` more.

@@ -95,8 +95,7 @@ def cohort_indices(plan: Plan, server_round: int, clients: int | None = None) ->
     who = plan.participation
     epoch, step = divmod(server_round - 1, who.rounds_per_epoch)
     clients = who.clients if clients is None else clients
-    asked = draw_cohort(clients, who.cohort_size, epoch=epoch, step=step, seed=plan.seed)
-    return [int(index) for index in np.sort(asked)]
+    return sorted(draw_cohort(clients, who.cohort_size, epoch=epoch, step=step, seed=plan.seed).tolist())
 
 
 class UnreadyNodes(StrEnum):

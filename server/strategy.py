@@ -49,8 +49,7 @@ class Asked:
 
     def values(self, reply: Message) -> list[bytes | None]:
         """Return the bytes of each client's values in `reply`; None for an error, what is malformed or of another task."""
-        run = self.message.metadata.run_id
-        turns = [Turn(run, self.epoch, self.step, client) for client in self.clients]
+        turns = [Turn(self.message.metadata.run_id, self.epoch, self.step, client) for client in self.clients]
         return without_tags(payloads(reply, len(turns)), self.mask_keys, turns)
 
 

@@ -233,8 +233,9 @@ class Loopback(contextlib.AbstractContextManager["Loopback"]):
 def make_node_key(folder: Path, node: str) -> Path:
     """Write a new key pair as `ssh-keygen -t ecdsa -b 384` does, and return the file of its public half."""
     key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    write_atomically(folder / node, private, mode=0o600)
+    write_atomically(
+        folder / node, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), mode=0o600
+    )
     public = folder / f"{node}.pub"
     write_atomically(public, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
     return public

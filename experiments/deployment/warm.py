@@ -82,8 +82,9 @@ def main(arguments: Sequence[str]) -> int:
         program = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
         try:
             while program.poll() is None:
-                ended = [task.sentinel for task in tasks]
-                ready, _, _ = select.select([listener, *inputs, *ended], [], [], _LOOK)
+                ready, _, _ = select.select(
+                    [listener, *inputs, *(task.sentinel for task in tasks)], [], [], _LOOK
+                )
                 while asked:
                     program.send_signal(asked.pop(0))
                 if listener in ready:

@@ -59,8 +59,15 @@ def row(doublings: int) -> tuple[float, ...]:
     rounds = 2**doublings
     fitted = [float(design(family, prefix_sum(rounds)).root_loss ** 2 / rounds) for family in FAMILIES]
     tree, _, root, optimal = fitted
-    formulas = (tree_error(doublings), square_root_error(doublings))
-    return (rounds, *fitted, *formulas, tree / root, tree / optimal, root / optimal)
+    return (
+        rounds,
+        *fitted,
+        tree_error(doublings),
+        square_root_error(doublings),
+        tree / root,
+        tree / optimal,
+        root / optimal,
+    )
 
 
 def tree_error(doublings: float) -> float:

@@ -101,9 +101,10 @@ def store_settings(name: str, settings: type, recorded: Mapping[str, Any] | None
 
 def choices_of(settings: type) -> dict[str, Mapping[str, Option]]:
     """Return {group: {choice: its settings}} of the groups whose keys depend on the choice."""
-    hints = get_type_hints(settings)
     return {
-        name: group.options for name, group in hints.items() if is_group(group) and issubclass(group, Choice)
+        name: group.options
+        for name, group in get_type_hints(settings).items()
+        if is_group(group) and issubclass(group, Choice)
     }
 
 

@@ -1,8 +1,10 @@
 """A run, or the jobs of a sweep under Hydra's own command line: `python -m experiments.simulate [-m] [overrides]`."""
 
 import json
+import logging
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -51,6 +53,7 @@ _OPTIONS = (
     *("--experimental-rerun", "--hydra-help", "--version"),
 )
 _FILES = ("--config", "-cd", "--config-dir")
+_SAMPLED = re.compile(r"-?\d+\.\d{7,}(e-?\d+)?")  # more digits than tell one value from another
 
 
 def run_jobs(
@@ -80,8 +83,8 @@ def run_jobs(
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
     store_settings("config", Settings, start)
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
-    options = [text for text in arguments if "=" not in text or text.startswith("-")]
-    sys.argv[1:] = [*options, *overrides]  # hydra.main reads them itself
+    # hydra.main reads them itself.
+    sys.argv[1:] = [*(text for text in arguments if "=" not in text or text.startswith("-")), *overrides]
     composed = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
     with as_setting_errors(), shown:
         composed(partial(_call, job))()
@@ -140,8 +143,11 @@ def _call(job: Job, config: DictConfig) -> float | None:
             )
             if (chosen := settings.run.optimized_metric) is not None:
                 messages.info(CHOOSING.format(metric=chosen))
+            messages.addFilter(is_new)
+            shown.callback(messages.removeFilter, is_new)
+            _said.clear()
         if name:
-            messages.info(f"{name}: {' '.join(given)}")
+            messages.info(f"{name}: {' '.join(map(in_short, given))}")
             check_sweeper(hydra_config.sweeper, settings.run.optimized_metric)
         value = job(settings, directory, name)
         if name and value is not None and math.isnan(value):
@@ -155,6 +161,26 @@ def _call(job: Job, config: DictConfig) -> float | None:
         with suppress(OSError):  # the directory that Hydra made for a run that never began
             output.rmdir()
         raise
+
+
+def in_short(override: str) -> str:
+    """Return an override with six digits of a sampled value, as it is shown; what is used has all of them.
+
+    >>> in_short("optimizer.learning_rate=0.37454011884736254"), in_short("seed=3")
+    ('optimizer.learning_rate=0.37454', 'seed=3')
+    """
+    key, equals, value = override.partition("=")
+    return f"{key}{equals}{float(value):.6g}" if _SAMPLED.fullmatch(value) else override
+
+
+_said: set[str] = set()  # what the jobs of this sweep have told the user
+
+
+def is_new(record: logging.LogRecord) -> bool:
+    """Return whether no job of the sweep has said the same: a filter. In JSON each line is one run's."""
+    text, before = record.getMessage(), len(_said)
+    _said.add(text)
+    return is_on() or len(_said) > before
 
 
 COUNTED = "FEDMF_SWEEP"  # of the environment of jobs whose lines the process of the sweep reads
@@ -188,8 +214,10 @@ class Sweep(Callback):
                 for file in folder.glob("*/summary.json")
                 if json.loads(file.read_bytes()).get(metric) == best.best_value
             )
-            parameters = ", ".join(f"{key}={text_of(value)}" for key, value in best.best_params.items())
-            messages.info(f"best: job {', '.join(jobs)}: {metric} {best.best_value:.4g} with {parameters}")
+            chosen = (in_short(f"{key}={text_of(value)}") for key, value in best.best_params.items())
+            messages.info(
+                f"best: job {', '.join(jobs)}: {metric} {best.best_value:.4g} with {', '.join(chosen)}"
+            )
 
 
 def number_of_jobs(config: DictConfig) -> int | None:

@@ -139,9 +139,8 @@ def _plain_settings(settings: type, prefix: str, default: object = None) -> Iter
         shown = "required" if value is MISSING else text_of(plain(value))
         choices, kind = item.metadata["choices"], formatannotation(hint).replace("None", "null")
         for part in (hint, *get_args(hint)):
-            is_enum = isinstance(part, EnumMeta)
-            offered = [*part] if is_enum else [value for value in get_args(part) if isinstance(value, str)]
-            if offered:
+            choices_of_part = part if isinstance(part, EnumMeta) else get_args(part)
+            if offered := [value for value in choices_of_part if isinstance(value, str)]:
                 choices, kind = tuple(offered), "choice"
         kind = kind.replace("collections.abc.", "").replace("typing.", "")
         yield Setting(f"{prefix}{item.name}", item.metadata["means"], kind, choices, shown)

@@ -57,7 +57,8 @@ def to_dp_event(epoch: EpochEvent) -> dp_event.DpEvent:
     if 0 in (epoch.noise_multiplier, epoch.count_noise):
         return dp_event.NonPrivateDpEvent()
     if epoch.count_noise is not None:
-        count = dp_event.GaussianDpEvent(epoch.count_noise)
-        return dp_event.ComposedDpEvent([to_dp_event(epoch.without_count), count])
+        return dp_event.ComposedDpEvent(
+            [to_dp_event(epoch.without_count), dp_event.GaussianDpEvent(epoch.count_noise)]
+        )
     plain = epoch.keep_probability == 1
     return dp_event.GaussianDpEvent(epoch.noise_multiplier) if plain else SparsifiedGaussianDpEvent(epoch)

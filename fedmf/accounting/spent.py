@@ -73,8 +73,9 @@ def privacy_spent(
     finite precision costs, the `a` of `fedmf.accounting.floating_point`: 0 for the theorem's real numbers.
     """
     check_at_least("epochs", epochs, 0)
-    counts = {event: int(epochs)}
-    return spent(counts, delta=delta, adjacency=adjacency, accountant=accountant, precision=precision)
+    return spent(
+        {event: int(epochs)}, delta=delta, adjacency=adjacency, accountant=accountant, precision=precision
+    )
 
 
 def spent(

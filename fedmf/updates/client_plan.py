@@ -62,8 +62,13 @@ def make_client_plan(
     `bounds` are those of `make_bounds` for the same dimension and compression. Raises `SettingError` for a
     dimension below 1.
     """
-    rotation = Rotation(compression.rotation, dimension, seed)
-    return ClientPlan(bounds, rotation, compression.keep_probability, seed, sends_bit)
+    return ClientPlan(
+        bounds,
+        Rotation(compression.rotation, dimension, seed),
+        compression.keep_probability,
+        seed,
+        sends_bit,
+    )
 
 
 def make_bounds(

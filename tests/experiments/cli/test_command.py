@@ -252,6 +252,8 @@ def test_the_best_value_of_a_sweep_is_that_of_a_run_and_resuming_it_trains_nothi
     first = runs.command(*arguments, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert first.stderr.count("Choosing settings by the f1 of runs like this one is not covered") == 1
+    assert first.stderr.count("dataset synthetic: ") == 1
+    assert not re.search(r"learning_rate=\d\.\d{12}", first.stderr)
     documents = first.stdout.replace("}\n{", "}\x00{").split("\x00")  # output=json prints one for each trial
     assert ["f1" in json.loads(text) for text in documents] == [True] * 3
     done, chosen = summaries(tmp_path / "sweep"), results(tmp_path / "sweep")
