@@ -297,7 +297,7 @@ def test_nothing_is_written_over_and_mistakes_are_sentences(make, tmp_path):
         (DataError, "none cannot be read .*No such file", "text=none file=new.txt"),
         (DataError, "contains no words", "text=blank file=new.txt"),
         (SettingError, "size is 0", "text=blank file=new.txt size=0"),
-        (SettingError, "level is 'letters'; it must be one of words, char", "file=new.txt level=letters"),
+        (SettingError, "level is 'letters'; it should be 'words' or 'char", "file=new.txt level=letters"),
     ):
         with pytest.raises(error, match=says):
             make(*given.split())
