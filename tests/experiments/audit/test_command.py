@@ -4,6 +4,7 @@ import json
 import logging
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -36,8 +37,9 @@ UNSURE = Finding("residual variance", 0.5, 1e-7, False, "p", is_inconclusive=Tru
 
 @pytest.fixture
 def call(tmp_path, capsys, monkeypatch):
-    """Run the command in this process with one scene of each kind and no attacks; return its exit code and document."""
-    monkeypatch.setattr(command, "KINDS", tuple((scenes[:1], find) for scenes, find in command.KINDS))
+    """Run the command in this process with a small scene of each kind and no attacks; return its exit code and document."""
+    kinds = [((replace(scenes[0], cohort_size=2, runs=10),), find) for scenes, find in command.KINDS]
+    monkeypatch.setattr(command, "KINDS", kinds)
     monkeypatch.setattr(command, "attack_findings", lambda mechanism, seed: [])
     levels = {name: logging.getLogger(name).level for name in ("server", "client.app")}
 
@@ -121,7 +123,9 @@ def test_every_mechanism_has_a_scene_in_which_every_client_takes_part_once_an_ep
         assert all(sorted(epoch.ravel()) == list(range(16)) for epoch in rounds), mechanism
 
 
-def test_both_attacks_find_halved_noise_and_nothing_in_the_product():
+def test_both_attacks_find_halved_noise_and_nothing_in_the_product(monkeypatch):
+    monkeypatch.setattr(attacks, "CANARIES", 8192)
+    monkeypatch.setattr(attacks, "many_runs", partial(attacks.many_runs, runs=400))
     honest = attacks.attack_findings("optimal", 0)
     assert [one.refutes for one in honest] == [False, False]
     assert all(one.observed > 0.5 for one in honest)  # they are no attacks that see nothing
