@@ -252,13 +252,6 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_files_are_valid_before_they_are_broken(tmp_path, form):
-    dataset = load(**small_files.settings(form, tmp_path))
-    assert len(dataset.test) > 0
-    assert all(len(client) > 0 for client in dataset.clients)
-
-
 @pytest.mark.parametrize(("form", "damage", "sentence"), BROKEN, ids=[f"{row[0]}-{row[2]}" for row in BROKEN])
 def test_a_broken_file_is_answered_with_a_sentence_that_names_it(tmp_path, form, damage, sentence):
     given = small_files.settings(form, tmp_path)
@@ -282,8 +275,10 @@ def test_a_file_cut_in_half_is_a_data_error(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_path_that_is_missing_a_folder_or_an_empty_file_is_a_data_error(tmp_path, form):
+def test_a_whole_file_is_read_and_a_path_that_is_missing_a_folder_or_empty_is_a_data_error(tmp_path, form):
     given = small_files.settings(form, tmp_path)
+    whole = load(**given)
+    assert all(len(examples) > 0 for examples in (whole.test, *whole.clients))
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").write_bytes(b"")
     for path in (tmp_path / "missing", tmp_path / "folder", tmp_path / "empty", tmp_path / ("n" * 300)):

@@ -64,6 +64,7 @@ def test_signed_files_are_made_and_checked_as_the_page_says(tmp_path):
     assert (release / fab.name).read_bytes() == again
 
 
+@pytest.mark.slow
 @pytest.mark.deployment
 @needs_ssh_keygen
 def test_a_node_that_wants_signed_apps_refuses_one_that_is_submitted_from_a_folder():

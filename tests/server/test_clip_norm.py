@@ -30,6 +30,7 @@ from plans import (
     stated,
     tagged,
 )
+from server.checkpoint import COUNT_NOISE, NOISE_MULTIPLIER
 from server.cohort import ReplyPolicy
 
 PLAN = small_plan(epochs=3, clipping=AdaptiveClipping(0.5, rate=2.0, noise=1.0))
@@ -171,3 +172,14 @@ def test_killed_after_any_round_a_run_has_its_count_and_no_file_holds_it_unseale
     for key, step in ((KEY, 1), (KEY.ratchet(), 0)):
         with pytest.raises(RunDirectoryError, match="is not the run's"):
             open_count(sealed, key, step)
+
+
+@pytest.mark.parametrize("name", [COUNT_NOISE, NOISE_MULTIPLIER])
+def test_a_session_adds_the_noise_that_the_run_began_with_where_it_would_be_almost_that(tmp_path, name):
+    """Both are calibrated, so that another version of the libraries may end a digit away; epsilon is of the first."""
+    checkpoint, state = begun(PLAN, tmp_path / "c")
+    for began, kept in ((1 + 1e-7, 1 + 1e-7), (1.01, 1.0)):
+        checkpoint = replace(checkpoint, calculated={name: began})
+        checkpoint.begin(state)
+        plan = checkpoint.with_kept_noise(PLAN)
+        assert {COUNT_NOISE: plan.count_noise, NOISE_MULTIPLIER: plan.noise_multiplier}[name] == kept

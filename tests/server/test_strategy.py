@@ -265,18 +265,6 @@ def test_a_failing_view_does_not_take_a_release_back():
     assert strategy.state.round == 1  # continuing would not run round 1 again
 
 
-@pytest.mark.parametrize("family", ["optimal", "binary_tree", "sqrt_toeplitz", "honaker_full"])
-def test_a_state_whose_noise_stream_was_handed_on_is_not_continued(family):
-    """Its buffers hold a later round: the noise would not be what is accounted."""
-    plan, kept = small_plan(family=family), []
-    answer = partial(honest, plan=plan)
-    run(answer, plan, 3, on_release=[lambda state, release: kept.append(state)])
-    for state in kept[:2]:
-        with pytest.raises(SettingError, match="handed on to a later step"):
-            run(answer, plan, state=state)
-    run(answer, plan, state=kept[2])
-
-
 # the budget
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -123,7 +124,7 @@ def test_of_several_rates_the_tuned_one_counts_and_without_it_the_one_with_most_
 
 
 @pytest.mark.long
-def test_a_study_is_computed_once_and_the_same_again(tiny, tmp_path):
+def test_a_study_is_computed_once_and_the_same_again(tiny, tmp_path, monkeypatch):
     path, folder = tmp_path / "tiny.jsonl", tmp_path / "runs"
 
     def scores():
@@ -141,6 +142,10 @@ def test_a_study_is_computed_once_and_the_same_again(tiny, tmp_path):
     configs = [yaml.safe_load((run / "config.yaml").read_text()) for run in runs]
     held_out = {(one["seed"] >= 100, one["dataset"]["held_out"]) for one in configs}
     assert held_out == {(True, 0.1), (False, None)}
+    in_threads = SimpleNamespace(
+        Pool=lambda workers, begin: ThreadPool(workers)
+    )  # processes take seconds to begin
+    monkeypatch.setattr(runner, "spawn_context", lambda: in_threads)
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[1:]) + "\n")  # a lost line is read from its directory
     compute(Results(tiny, path), None, folder, 2)
