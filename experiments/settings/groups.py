@@ -133,9 +133,12 @@ def _settings_of(name: str, own: type[Optimizer], **defaults: float) -> type[Opt
     changed = [
         (key, fields_[key].type, setting(value, **fields_[key].metadata)) for key, value in defaults.items()
     ]
-    place = {"__module__": __name__}
     return make_dataclass(
-        f"{name}_settings", changed, bases=(own, OptimizerSettings), namespace=place, frozen=True
+        f"{name}_settings",
+        changed,
+        bases=(own, OptimizerSettings),
+        namespace={"__module__": __name__},
+        frozen=True,
     )
 
 

@@ -168,8 +168,10 @@ def at_home(overrides: Sequence[str]) -> list[str]:
     >>> at_home(["seed=3", "~run.reproducible"])
     ['seed=3', '~run.reproducible']
     """
-    parts = [override.partition("=") for override in overrides]
-    return [f"{key}{equals}{os.path.expanduser(value)}" for key, equals, value in parts]
+    return [
+        f"{key}{equals}{os.path.expanduser(value)}"
+        for key, equals, value in (override.partition("=") for override in overrides)
+    ]
 
 
 def as_overrides(
