@@ -30,13 +30,12 @@ def rehearse(
     make_trainer: Callable[[], Trainer],
     start: Vector,
     *,
-    loss: Loss,
     batch_size: int,
 ) -> str | None:
     """Raise `SettingError` if `model` cannot be trained and scored on up to `batch_size` examples of the test split.
 
     A trainer of its own takes one turn from `start` (d,). A turn does not show whether the model can be scored, whether the
-    `loss` reaches all that trains, and whether one example alone can be trained on, which some clients may have: the warning
+    loss reaches all that trains, and whether one example alone can be trained on, which some clients may have: the warning
     about that is returned. Nor does it show whether a user's code keeps something between turns. `model` and torch's, numpy's
     and Python's global generators are as they were, in any case.
     """
@@ -51,7 +50,7 @@ def rehearse(
             check_outputs(deepcopy(model).to(device), dataset, device)
             with global_generators_kept():
                 update = turn(trainer, start, examples)
-                unreached = unreached_parameters(deepcopy(model).to(device), examples, loss, device)
+                unreached = unreached_parameters(deepcopy(model).to(device), examples, trainer.loss, device)
                 moved = {name for name, values in layout_of(model).split(update).items() if values.any()}
                 # A custom loop may have a loss of its own, which reaches what its turn moved.
                 if left := [name for name in unreached if trainer.own_loop is None or name not in moved]:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from client.data.dataset import CLASSIFICATION, IGNORED_TARGET, MULTILABEL, REGRESSION, Examples
+from client.data.dataset import IGNORED_TARGET, MULTILABEL, REGRESSION, Examples
 from client.imports import calling, import_maker
 from client.metrics import HEADLINES, Metric
 from client.settings import check_loss
@@ -33,21 +33,21 @@ SCORED_AT_ONCE = 256  # examples
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def loss_of(name: str | None, task: str = CLASSIFICATION) -> str:
+def loss_of(name: str | None, task: str) -> str:
     """Return the name of a loss, of a task where none is given.
 
-    >>> loss_of(None, "regression"), loss_of(None, "multilabel"), loss_of(None), loss_of("mse")
+    >>> loss_of(None, "regression"), loss_of(None, "multilabel"), loss_of(None, "next_token"), loss_of("mse", "multilabel")
     ('mse', 'bce_with_logits', 'cross_entropy', 'mse')
     """
     return name or {REGRESSION: "mse", MULTILABEL: "bce_with_logits"}.get(task, "cross_entropy")
 
 
-def find_loss(name: str | None, task: str = CLASSIFICATION) -> Loss:
+def find_loss(name: str | None, task: str) -> Loss:
     """Return the loss that `loss_of` names, or the function at `package.module:function`, annotated with `-> Tensor`.
 
     Raises `SettingError` for an unknown name, and for a function that does not promise a `Tensor` of two arguments.
 
-    >>> float(find_loss("mse")(torch.tensor([[0.5, 0.5]]), torch.tensor([1])))
+    >>> float(find_loss("mse", "classification")(torch.tensor([[0.5, 0.5]]), torch.tensor([1])))
     0.25
     """
     name = loss_of(name, task)

@@ -46,7 +46,7 @@ from client.parameters import (
     set_training_mode,
     trained_parameters,
 )
-from client.scoring import Loss, Score, find_loss, score
+from client.scoring import Loss, Score, find_loss, loss_of, score
 from client.settings import TrainingSettings
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Vector
@@ -73,8 +73,10 @@ def pick_device(device: str) -> torch.device:
     return torch.device("cuda" if device != "cpu" and available else "cpu")
 
 
-def check_available(settings: TrainingSettings) -> tuple[torch.device, Loss, Callable[..., Any] | None]:
-    """Return the device, the loss and the custom loop, if any, of the settings.
+def check_available(
+    settings: TrainingSettings, task: str
+) -> tuple[torch.device, Loss, Callable[..., Any] | None]:
+    """Return the device, the loss and the custom loop, if any, of the settings for data of a `task`.
 
     Raises `SettingError` for a device, a type or code that this machine does not have.
     """
@@ -82,29 +84,31 @@ def check_available(settings: TrainingSettings) -> tuple[torch.device, Loss, Cal
     if settings.autocast is not None:
         failed = f"autocast is {settings.autocast}, which does not work on {device}"
         calling(failed, torch.autocast, device.type, getattr(torch, settings.autocast))
-    if settings.trainer is None:
-        return device, find_loss(settings.loss), None
-    loop = import_maker(settings.trainer, "trainer", nn.Module)
-    check_takes(loop, {}, who=settings.trainer, own=LOOP_TAKES)
-    return device, find_loss(settings.loss), loop
+    loop = None
+    if settings.trainer is not None:
+        loop = import_maker(settings.trainer, "trainer", nn.Module)
+        check_takes(loop, {}, who=settings.trainer, own=LOOP_TAKES)
+    return device, find_loss(settings.loss, task), loop
 
 
 class Trainer:
     """A copy of `model` that plays one client after another. It keeps nothing of a client between turns.
 
     `model` itself is left alone, so that another trainer can be made of it. Only parameters that require a gradient
-    train. `own_loop` is the custom loop that trains in place of ours, None without; `is_known`: no code of a user
+    train. `task` is that of the data: the settings that a turn obeys always have a loss, of the task where none is given.
+    `own_loop` is the custom loop that trains in place of ours, None without; `is_known`: no code of a user
     runs in a turn, and nothing draws. Raises `SettingError` for a model that
     `client.parameters.check_trainable` refuses.
     """
 
-    def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
+    def __init__(self, model: nn.Module, settings: TrainingSettings, task: str) -> None:
         check_trainable(model)
-        self._settings = settings
-        self.device, self._loss, self.own_loop = check_available(settings)
+        loss = loss_of(settings.loss, task)
+        self._settings = replace(settings, loss=loss)
+        self.device, self.loss, self.own_loop = check_available(settings, task)
         self._made = deepcopy(model).to(self.device)
         set_training_mode(self._made)
-        is_ours = self.own_loop is None and ":" not in (settings.loss or "")
+        is_ours = self.own_loop is None and ":" not in loss
         self.is_known = is_ours and all(map(_is_known, self._made.modules()))
         self._flat = torch.from_numpy(flat_parameters(model)).to(self.device, copy=True)
         self._model = self._made
@@ -139,7 +143,7 @@ class Trainer:
                 kept = list(parameters.values())
                 step = new_step(settings, [parameter.detach() for parameter in kept])
                 for some, theirs in islice(_batches(inputs, targets, settings, order), settings.max_steps):
-                    torch.autograd.backward(self._loss(_outputs(self._model, some, settings), theirs))
+                    torch.autograd.backward(self.loss(_outputs(self._model, some, settings), theirs))
                     step([_taken_gradient(parameter) for parameter in kept])
             else:
                 settings = replace(settings)  # a copy: it is frozen, but not against everything
@@ -162,7 +166,7 @@ class Trainer:
         """
         model = deepcopy(self._made).eval()
         set_parameters(model, parameters)
-        return score(model, examples, loss=self._loss, uncounted=uncounted, metrics=metrics)
+        return score(model, examples, loss=self.loss, uncounted=uncounted, metrics=metrics)
 
     def _point(self) -> None:
         """Make the parameters of the model that train views of the flat buffer, in order."""

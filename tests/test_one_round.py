@@ -41,7 +41,7 @@ def strategy_models(start, epochs, key):
     )
     client_app = make_client_app(
         lambda client, context: data.clients[int(client)],
-        lambda: Trainer(logistic(), TrainingSettings(learning_rate=1.0, device="cpu")),
+        lambda: Trainer(logistic(), TrainingSettings(learning_rate=1.0, device="cpu"), "classification"),
         ClientPlan(plan.bounds, plan.rotation, 0.1, plan.seed),
     )
     models = []

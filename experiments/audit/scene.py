@@ -21,7 +21,7 @@ from flwr.app import Context
 from torch import Tensor, nn
 
 from client.app import make_client_app
-from client.data import Examples
+from client.data import CLASSIFICATION, Examples
 from client.settings import TrainingSettings
 from client.training import Trainer
 from experiments.engines.grid import FaultyWorker, InProcessWorker, LocalGrid, Worker
@@ -237,7 +237,10 @@ class Run:
         self._scene, self._holds, self.plan = scene, holds, plan_of(scene)
         model, settings = nn.Linear(scene.dimension, 1, bias=False), TrainingSettings(0.1, device="cpu")
         app = make_client_app(
-            self._examples, lambda: KnownTrainer(model, settings), self.plan.client_plan, at_once=True
+            self._examples,
+            lambda: KnownTrainer(model, settings, CLASSIFICATION),
+            self.plan.client_plan,
+            at_once=True,
         )
         worker: Worker = InProcessWorker(app)
         self._grid = LocalGrid(FaultyWorker(worker, SILENCE, PublicSeed(0)) if scene.silent else worker)

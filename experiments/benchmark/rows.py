@@ -23,7 +23,7 @@ from torch import nn
 
 import client.models
 from client.app import Task, make_client_app, pack, sent_bytes, unpack
-from client.data import Examples
+from client.data import CLASSIFICATION, Examples
 from client.parameters import flat_parameters
 from client.settings import TrainingSettings
 from client.training import Trainer, pick_device
@@ -227,7 +227,7 @@ def simulated_round(federation: Federation) -> "partial[None]":
     plan = build_plan(len(initial), federation.cohort_size, federation.compression)
     app = make_client_app(
         lambda name, context: cohort[int(name) % len(cohort)],
-        lambda: Trainer(federation.build(), replace(TRAINING, device=federation.device)),
+        lambda: Trainer(federation.build(), replace(TRAINING, device=federation.device), CLASSIFICATION),
         plan.client_plan,
     )
     return repeated_round(plan, initial, InProcessWorker(app))

@@ -30,7 +30,7 @@ from experiments.engines.processes import LocalProcess, Pool
 from experiments.run_files.provenance import code_digest, own_code
 from experiments.settings import log as json_log
 from experiments.settings.compose import compose, given_values, split
-from experiments.settings.experiment import build_client_plan, build_model, training_of
+from experiments.settings.experiment import build_client_plan, build_model
 from experiments.settings.reference import CONF
 from experiments.settings.schema import Settings
 from fedmf.errors import DeviceLostError, RunStoppedError, SettingError
@@ -236,4 +236,4 @@ def _trainer(run: Settings, node: Node) -> Trainer:
                 "model.start=FILE to its --node-config."
             )
         model = replace(model, start=node.settings.model.start)
-    return Trainer(build_model(model, node.dataset, run.seed), training_of(run, node.dataset))
+    return Trainer(build_model(model, node.dataset, run.seed), run.client, node.dataset.task)

@@ -219,7 +219,7 @@ def rehearsed(
     try:
         view = View(rounds, f"trying {rate}")
         with global_generators_kept(), np.errstate(all="ignore"), view.display:
-            trainer = Trainer(experiment.model, training)
+            trainer = Trainer(experiment.model, training, experiment.dataset.task)
             model = _trained(experiment, trainer, optimizer, rows, order, rounds, view)
             scored = Examples(test.x[tested[:MOST_SCORED]], test.y[tested[:MOST_SCORED]])
             found = scored_by(trainer, experiment, model, scored)

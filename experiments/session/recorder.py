@@ -104,7 +104,7 @@ class Scorer:
     def __init__(self, settings: Settings, experiment: Experiment) -> None:
         self._dataset = experiment.dataset
         self._model = deepcopy(experiment.model).to(pick_device(experiment.training.device)).eval()
-        self._loss = find_loss(experiment.training.loss)
+        self._loss = find_loss(experiment.training.loss, self._dataset.task)
         self._rounds, self._evaluations = experiment.plan.participation.rounds, settings.run.evaluations
         self._metrics = find_metrics(settings.metrics, classes=self._dataset.classes, task=self._dataset.task)
         self.headline = headline(self._metrics)

@@ -17,7 +17,6 @@ from client.data.clients import digest_clients, refuse_changing_clients
 from client.imports import own_code as calling_own
 from client.parameters import digest_arrays
 from client.rehearsal import rehearse
-from client.scoring import find_loss
 from client.settings import TrainingSettings
 from client.training import pick_device
 from experiments.engines.engine import engine_worker, shared_tasks
@@ -127,7 +126,6 @@ class Session:
                 experiment.model,
                 experiment.make_trainer,
                 experiment.initial,
-                loss=find_loss(experiment.training.loss),
                 batch_size=experiment.training.batch_size,
             )
         if warning is not None:

@@ -15,7 +15,6 @@ from torch import nn
 import client.models
 from client.data import Dataset, Examples, Public
 from client.parameters import check_trainable, digest_tensors, fixed_tensors, flat_parameters, layout_of
-from client.scoring import loss_of
 from client.settings import TrainingSettings
 from client.training import Trainer, check_available
 from experiments.settings.data import ModelSettings, arguments, load_dataset
@@ -107,12 +106,7 @@ class Clients:
 
     def make_trainer(self) -> Trainer:
         """Return a trainer of the model as it was built."""
-        return Trainer(self.model, self.training)
-
-
-def training_of(settings: Settings, dataset: Dataset) -> TrainingSettings:
-    """Return how clients train, by the loss of the data set's task where none is given."""
-    return replace(settings.client, loss=loss_of(settings.client.loss, dataset.task))
+        return Trainer(self.model, self.training, self.dataset.task)
 
 
 def build_for_clients(settings: Settings, public: Public) -> Clients:
@@ -123,7 +117,7 @@ def build_for_clients(settings: Settings, public: Public) -> Clients:
     dataset = load_dataset(arguments(settings.dataset), settings.model.name, public)
     model = build_model(settings.model, dataset, settings.seed)
     plan = build_client_plan(settings, layout_of(model).dimension)
-    return Clients(dataset, model, training_of(settings, dataset), plan)
+    return Clients(dataset, model, settings.client, plan)
 
 
 @dataclass(frozen=True)
@@ -220,7 +214,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
     experiment = Experiment(
         dataset,
         model,
-        training_of(settings, dataset),
+        settings.client,
         plan.client_plan,
         flat_parameters(model),
         plan,
@@ -230,7 +224,7 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
     )
     _ = experiment.own_steps  # refuses an optimizer that cannot run
     with keyed("client", TrainingSettings):
-        check_available(settings.client)
+        check_available(settings.client, dataset.task)
     return experiment
 
 

@@ -75,7 +75,7 @@ def app_of(plan=PLAN, kind=Trainer, device="cpu", **settings):
     given, heard = TrainingSettings(0.5, device=device, **settings), []
     app = make_client_app(
         examples_of,
-        lambda: kind(model(), given),
+        lambda: kind(model(), given, "classification"),
         plan.client_plan,
         on_failure=lambda *failure: heard.append(failure),
     )
@@ -90,7 +90,9 @@ def zeros(client):
 def test_client_trains_scales_clips_masks_and_sends_the_kept_values_only(scale):
     order = PLAN.seed.generator("data order", "0", 0)
     data, start = examples_of("0"), flat_parameters(model())
-    update = Trainer(model(), TrainingSettings(0.5)).update(start, data.x, data.y, order=order)
+    update = Trainer(model(), TrainingSettings(0.5), "classification").update(
+        start, data.x, data.y, order=order
+    )
     expected = privatize(
         update if scale is None else update * scale, PLAN.client_plan, KEY.mask_key("0", 1)
     ).values
@@ -136,7 +138,9 @@ def test_each_clients_values_are_tagged_as_the_answer_to_its_own_task():
 def test_an_exception_or_divergence_becomes_a_zero_update_and_is_logged_without_a_key(vector, caplog):
     """docs/privacy.md: a zeroed client always replies, so must one whose training fails."""
     client = "broken" if vector is None else "0"
-    app = make_client_app(examples_of, lambda: Trainer(model(), TrainingSettings(0.5)), PLAN.client_plan)
+    app = make_client_app(
+        examples_of, lambda: Trainer(model(), TrainingSettings(0.5), "classification"), PLAN.client_plan
+    )
     with caplog.at_level(logging.DEBUG):
         reply = app(ask(client, vector=vector), local_context())
     assert not reply.has_error()

@@ -120,7 +120,7 @@ def test_what_is_frozen_is_not_counted_and_bit_equal_after_the_training_of_plain
         sgd.zero_grad()
         nn.functional.cross_entropy(twin(torch.from_numpy(X[batch])), torch.from_numpy(Y[batch])).backward()
         sgd.step()
-    start, trainer = flat_parameters(model), Trainer(model, SETTINGS)
+    start, trainer = flat_parameters(model), Trainer(model, SETTINGS, "classification")
     np.testing.assert_allclose(update_of(trainer, start), flat_parameters(twin) - start, atol=1e-6)
     assert trainer.changed_tensors() == []
     for name, tensor in fixed_tensors(trainer._model).items():
@@ -170,7 +170,7 @@ def test_models_that_cannot_be_trained_are_errors(said):
     model = two_layers()
     UNTRAINABLE[said](model)
     with pytest.raises(SettingError, match=said):
-        Trainer(model, SETTINGS)
+        Trainer(model, SETTINGS, "classification")
 
 
 def normalised(*, frozen=False, evaluated=False):
@@ -185,9 +185,9 @@ def normalised(*, frozen=False, evaluated=False):
 @pytest.mark.parametrize("how", [{"frozen": True}, {"evaluated": True}], ids=str)
 def test_batch_norm_at_rest_trains_in_evaluation_mode_and_stays_bit_equal(how):
     without = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False))
-    assert update_of(Trainer(without, SETTINGS)).any()  # it has no state
+    assert update_of(Trainer(without, SETTINGS, "classification")).any()  # it has no state
     model = normalised(**how)
-    trainer = Trainer(model, SETTINGS)
+    trainer = Trainer(model, SETTINGS, "classification")
     assert update_of(trainer).any()
     assert trainer._model.training
     assert not trainer._model[1].training
@@ -226,7 +226,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_what_does_not_train_is_found_and_reaches_no_other_client(name):
-    trainer, start = Trainer(Scaled(CHANGES[name]), SETTINGS), flat_parameters(Scaled())
+    trainer, start = Trainer(Scaled(CHANGES[name]), SETTINGS, "classification"), flat_parameters(Scaled())
     assert trainer.changed_tensors() == []
     first = update_of(trainer, start)
     assert trainer.changed_tensors() != []
@@ -235,7 +235,7 @@ def test_a_change_of_what_does_not_train_is_found_and_reaches_no_other_client(na
 
 def test_constant_buffers_train_and_are_stored_where_they_count_to_the_state():
     model, other = Scaled(), Scaled()
-    trainer = Trainer(model, SETTINGS)
+    trainer = Trainer(model, SETTINGS, "classification")
     assert update_of(trainer).any()
     assert trainer.changed_tensors() == []
     arrays = model_arrays(model, flat_parameters(model))
@@ -251,14 +251,18 @@ def test_the_digest_tells_every_bit_of_the_fixed_part_and_nothing_of_what_trains
     same.load_state_dict(model.state_dict())
     with torch.no_grad():
         same[1].weight.add_(1)
-    digest = Trainer(model, SETTINGS).fixed_digest
-    assert digest == Trainer(same, SETTINGS).fixed_digest == digest_tensors(fixed_tensors(model))
+    digest = Trainer(model, SETTINGS, "classification").fixed_digest
+    assert (
+        digest
+        == Trainer(same, SETTINGS, "classification").fixed_digest
+        == digest_tensors(fixed_tensors(model))
+    )
     for name in ("in place", "a frozen weight", "the sign of zero"):
         other = copy.deepcopy(same)
         with torch.no_grad():
             CHANGES[name](other)
-        assert Trainer(other, SETTINGS).fixed_digest != digest
-    assert Trainer(two_layers(frozen=False), SETTINGS).fixed_digest == ""
+        assert Trainer(other, SETTINGS, "classification").fixed_digest != digest
+    assert Trainer(two_layers(frozen=False), SETTINGS, "classification").fixed_digest == ""
 
 
 def saved(path, **arrays):
@@ -371,7 +375,7 @@ def test_only_adapters_and_what_is_named_train_and_a_layer_in_two_places_has_one
     model = with_adapters(two_layers(), 2, layers=["0"], trainable=["2.*"])
     assert layout_of(model).names == ("0.low_rank_in", "0.low_rank_out", "2.weight", "2.bias")
     assert layout_of(model).dimension == 2 * 4 + 5 * 2 + 5 * 3 + 3
-    trainer = Trainer(model, SETTINGS)
+    trainer = Trainer(model, SETTINGS, "classification")
     split = layout_of(model).split(update_of(trainer))
     assert split["0.low_rank_out"].any()
     assert split["2.weight"].any()

@@ -112,7 +112,10 @@ TEXTS = Examples(*RNG.integers(0, 10, (2, 4, 6)))
 @pytest.mark.parametrize(("name", "settings", "data"), [("cnn", {}, IMAGES), ("lstm", LSTM, TEXTS)])
 def test_honest_clients_share_one_trainer_and_one_model(name, settings, data):
     network = build(name, input_shape=data.x.shape[1:], classes=10, seed=0, **settings)
-    start, made = flat_parameters(network), iter([Trainer(network, TrainingSettings(0.1, device="cpu"))])
+    start, made = (
+        flat_parameters(network),
+        iter([Trainer(network, TrainingSettings(0.1, device="cpu"), "classification")]),
+    )
     plays = Resident(lambda: next(made), small_plan(dimension=len(start)).client_plan)
     trainer = plays.begin()
     model = trainer._model
@@ -152,7 +155,8 @@ def test_what_a_model_remembers_of_one_client_reaches_no_other(kind, trainer):
         return trainer.update(start, x[client], y[client], order=np.random.default_rng(client))
 
     shared, fresh = (
-        Trainer(model, TrainingSettings(0.1, batch_size=2, device="cpu", trainer=trainer)) for _ in range(2)
+        Trainer(model, TrainingSettings(0.1, batch_size=2, device="cpu", trainer=trainer), "classification")
+        for _ in range(2)
     )
     update(shared, 0)
     np.testing.assert_array_equal(update(shared, 1), update(fresh, 1))
@@ -164,7 +168,9 @@ def test_what_is_observed_of_a_turn_changes_no_example_of_the_client():
     model, seen, data = Spoilt(), [], examples_of("1", None)
     model.register_forward_pre_hook(lambda module, given: given[0].zero_())
     plays = Resident(
-        lambda: Trainer(model, TrainingSettings(0.5, device="cpu")), PLAN.client_plan, seen.append
+        lambda: Trainer(model, TrainingSettings(0.5, device="cpu"), "classification"),
+        PLAN.client_plan,
+        seen.append,
     )
     plays.play(Sent(flat_parameters(model)), data, np.random.default_rng(0), KEY)
     np.testing.assert_array_equal(data.x, examples_of("1", None).x)
@@ -179,7 +185,7 @@ def test_each_kind_of_failure_in_one_message_is_a_zero_of_its_own_and_told(is_fa
 
     def make():
         made.append(1)
-        return Trainer(model, TrainingSettings(0.5, device="cpu"))
+        return Trainer(model, TrainingSettings(0.5, device="cpu"), "classification")
 
     def data(client, context):
         if client == "no data":
@@ -216,7 +222,7 @@ def test_a_device_found_dead_where_a_trainer_is_made_is_lost(turns, dies):
             if dies:
                 DeadDevice().__enter__()
             raise RuntimeError("the trainer cannot be made")
-        return Trainer(model, TrainingSettings(0.5, device="cpu"))
+        return Trainer(model, TrainingSettings(0.5, device="cpu"), "classification")
 
     plays, sent = Resident(make, PLAN.client_plan), Sent(flat_parameters(model), None)
     given = sent, examples_of("special", None), np.random.default_rng(0), KEY

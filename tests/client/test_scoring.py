@@ -30,7 +30,7 @@ CLASSES = 9
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_losses_by_element_compare_one_hot_rows_or_one_output_an_example_and_never_broadcast(name):
-    loss, torchs = find_loss(name), ELEMENTWISE[name]
+    loss, torchs = find_loss(name, "classification"), ELEMENTWISE[name]
     torch.testing.assert_close(loss(OUTPUTS, LABELS), torchs(OUTPUTS, torch.eye(3)[LABELS]))
     whole = torch.rand(5, 3)
     torch.testing.assert_close(loss(OUTPUTS, whole), torchs(OUTPUTS, whole))
@@ -43,7 +43,7 @@ def test_losses_by_element_compare_one_hot_rows_or_one_output_an_example_and_nev
 
 @pytest.mark.parametrize("name", ["cross_entropy", *ELEMENTWISE])
 def test_ignored_targets_count_for_nothing_and_numbers_are_numbers(name):
-    targets, kept, loss = LABELS.clone(), [0, 2, 4], find_loss(name)
+    targets, kept, loss = LABELS.clone(), [0, 2, 4], find_loss(name, "classification")
     targets[[1, 3]] = IGNORED_TARGET
     torch.testing.assert_close(loss(OUTPUTS, targets), loss(OUTPUTS[kept], LABELS[kept]))
     assert counted(targets) == 3
@@ -65,9 +65,9 @@ def test_ignored_targets_count_for_nothing_and_numbers_are_numbers(name):
     ],
 )
 def test_what_is_no_loss_is_an_error(name, said):
-    assert find_loss("users_own:hinge") is users_own.hinge
+    assert find_loss("users_own:hinge", "classification") is users_own.hinge
     with pytest.raises(SettingError, match=f"^loss is '{name}'.*{said}"):
-        find_loss(name)
+        find_loss(name, "classification")
 
 
 class Echo(nn.Module):
@@ -93,9 +93,9 @@ def test_padding_counts_for_nothing_and_uncounted_tokens_for_the_loss_only():
 def test_the_score_is_the_loss_that_is_trained_whatever_the_batches(name):
     model = nn.Linear(4, 3)
     x, y = np.random.default_rng(0).random((7, 4)).astype("f4"), np.arange(7) % 3
-    whole = find_loss(name)(model(torch.from_numpy(x)), torch.from_numpy(y)).item()
+    whole = find_loss(name, "classification")(model(torch.from_numpy(x)), torch.from_numpy(y)).item()
     for batch_size in (1, 2, 7):
-        found = score(model, Examples(x, y), loss=find_loss(name), batch_size=batch_size)
+        found = score(model, Examples(x, y), loss=find_loss(name, "classification"), batch_size=batch_size)
         assert found.loss == pytest.approx(whole, rel=1e-6)
 
 

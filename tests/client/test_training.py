@@ -42,7 +42,11 @@ def twin_update(given, make_optimizer, client=0):
     model = network()
     start, before = [parameter.detach().clone() for parameter in model.parameters()], flat_parameters(model)
     optimizer = make_optimizer(model.parameters())
-    (x, y), order, loss = examples(client), np.random.default_rng(client), find_loss(given.loss)
+    (x, y), order, loss = (
+        examples(client),
+        np.random.default_rng(client),
+        find_loss(given.loss, "classification"),
+    )
     batches = []
     for _ in range(given.epochs):
         shuffled = order.permutation(len(x))
@@ -79,7 +83,7 @@ SETTINGS = {
 def test_each_setting_is_torchs_own_with_a_new_state_for_every_client(name):
     given, more = settings(**SETTINGS[name][0]), SETTINGS[name][1]
     kind = torch.optim.AdamW if given.optimizer == "adam" else torch.optim.SGD
-    trainer, start = Trainer(network(), given), flat_parameters(network())
+    trainer, start = Trainer(network(), given, "classification"), flat_parameters(network())
     start.setflags(write=False)
     for client in range(CLIENTS):
         expected = twin_update(given, lambda p: kind(p, lr=given.learning_rate, **more), client)
@@ -89,8 +93,8 @@ def test_each_setting_is_torchs_own_with_a_new_state_for_every_client(name):
 def test_autocast_computes_the_model_in_bfloat16_and_keeps_float32_weights():
     types, model = [], network()
     model[1].register_forward_hook(lambda module, inputs, output: types.append(output.dtype))
-    close = turn(Trainer(network(), settings()))
-    found = turn(Trainer(model, settings(autocast="bfloat16")))
+    close = turn(Trainer(network(), settings(), "classification"))
+    found = turn(Trainer(model, settings(autocast="bfloat16"), "classification"))
     assert set(types) == {torch.bfloat16}
     assert found.dtype == np.float32
     assert not np.array_equal(found, close)
@@ -124,7 +128,7 @@ class DrawingAnyhow(nn.Module):
 def test_what_layers_draw_depends_on_client_and_epoch_alone(make):
     model, DrawingAnyhow.drawn = make(), []
     start, philox = flat_parameters(model), np.random.Philox
-    trainers = [Trainer(model, settings(epochs=1, batch_size=11)) for _ in range(2)]
+    trainers = [Trainer(model, settings(epochs=1, batch_size=11), "classification") for _ in range(2)]
     forwards = [turn(trainers[0], client, start, philox) for client in range(CLIENTS)]
     assert len(set(DrawingAnyhow.drawn)) in (0, CLIENTS)  # every client has draws of its own
     torch.manual_seed(99)
@@ -143,7 +147,7 @@ def test_what_layers_draw_depends_on_client_and_epoch_alone(make):
 def test_what_a_hook_leaves_in_a_model_reaches_no_other_client(kind):
     model = network()
     getattr(model[3], f"register_{kind}")(lambda module, *given: vars(module).update(called=True))
-    trainer = Trainer(model, settings())
+    trainer = Trainer(model, settings(), "classification")
     turn(trainer)
     assert trainer._model[3].called
     assert not hasattr(trainer._made[3], "called")
@@ -167,17 +171,19 @@ def test_what_the_loss_does_not_depend_on_has_the_gradient_zero(chosen):
     """So it decays as everything does; and the gradient of a table that is sparse is that of the dense one."""
     given, model = settings(learning_rate=0.1, batch_size=11, weight_decay=0.5, **chosen), Partly()
     start, split = flat_parameters(model), layout_of(model).split
-    trained = start + turn(Trainer(model, given), start=start)
+    trained = start + turn(Trainer(model, given, "classification"), start=start)
     if not chosen or "optimizer" in chosen:
         unused = split(trained)["unused.weight"]
         np.testing.assert_allclose(unused, split(start)["unused.weight"] * (1 - 0.1 * 0.5) ** 2, rtol=1e-5)
     assert (split(trained)["table.weight"][0] != split(start)["table.weight"][0] * 0.9025).all()
     model.table.sparse = False
-    np.testing.assert_allclose(trained, start + turn(Trainer(model, given), start=start), atol=1e-6)
+    np.testing.assert_allclose(
+        trained, start + turn(Trainer(model, given, "classification"), start=start), atol=1e-6
+    )
 
 
 def test_a_turn_overwrites_what_the_turn_before_returned_of_train_but_not_of_update():
-    start, trainer = flat_parameters(network()), Trainer(network(), settings())
+    start, trainer = flat_parameters(network()), Trainer(network(), settings(), "classification")
     update = turn(trainer, 0)
     trained = trainer.train(torch.tensor(start), *examples(0), order=np.random.default_rng(0)).numpy()
     np.testing.assert_array_equal(trained - start, update)
@@ -203,7 +209,7 @@ def test_a_custom_loop_that_fails_is_an_error_each_time_and_one_that_diverges_se
     def play(name):
         plan, given = small_plan(dimension=51).client_plan, settings(trainer=f"users_own:{name}")
         plays, sent = (
-            Resident(lambda: Trainer(network(), given), plan),
+            Resident(lambda: Trainer(network(), given, "classification"), plan),
             Sent(flat_parameters(network()), None),
         )
         return lambda: plays.play(sent, Examples(*examples()), np.random.default_rng(0), KEY)
@@ -220,7 +226,7 @@ def test_a_custom_loop_that_fails_is_an_error_each_time_and_one_that_diverges_se
 def test_a_loop_leaves_examples_settings_gradients_and_torchs_modes_as_they_were():
     """Or what one client's data did would be part of the next one's turn."""
     given = settings(trainer="users_own:leaves_traces")
-    trainer, data = Trainer(network(), given), [examples(client) for client in range(2)]
+    trainer, data = Trainer(network(), given, "classification"), [examples(client) for client in range(2)]
     kept, start = [array.copy() for client in data for array in client], flat_parameters(network())
     first, _, again = (
         trainer.update(start, *data[client], order=np.random.default_rng(client)) for client in (0, 1, 0)
@@ -257,7 +263,7 @@ def test_a_loop_leaves_examples_settings_gradients_and_torchs_modes_as_they_were
 )
 def test_settings_that_make_no_sense_and_code_that_promises_nothing_are_errors(given, said):
     with pytest.raises(SettingError, match=said):
-        Trainer(network(), settings(**given))
+        Trainer(network(), settings(**given), "classification")
 
 
 @pytest.mark.gpu
@@ -269,13 +275,19 @@ def test_gpu_and_cpu_agree_on_every_setting(autocast):
         "proximal": 0.1,
         "autocast": autocast,
     }
-    updates = [turn(Trainer(network(), settings(**given, device=device))) for device in ("cpu", "cuda")]
+    updates = [
+        turn(Trainer(network(), settings(**given, device=device), "classification"))
+        for device in ("cpu", "cuda")
+    ]
     np.testing.assert_allclose(*updates, atol=1e-4 if autocast is None else 2e-2)
 
 
 @pytest.mark.gpu
 def test_gpu_layers_draw_by_client_and_leave_the_generators_as_they_were():
-    start, trainer = flat_parameters(Dropping()), Trainer(Dropping(), settings(device="cuda"))
+    start, trainer = (
+        flat_parameters(Dropping()),
+        Trainer(Dropping(), settings(device="cuda"), "classification"),
+    )
     before = torch.cuda.get_rng_state(), torch.get_rng_state()
     first = turn(trainer, 0, start)
     turn(trainer, 1, start)

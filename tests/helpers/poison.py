@@ -89,7 +89,7 @@ def app_of(spoil, made=None, examples=examples_of):
     def make_trainer():
         if made is not None:
             made.append("trainer")
-        return Trainer(model, TrainingSettings(0.5, device="cpu"))
+        return Trainer(model, TrainingSettings(0.5, device="cpu"), "classification")
 
     model = Spoilt(spoil)
     return make_client_app(examples, make_trainer, PLAN.client_plan)
@@ -164,7 +164,7 @@ def app_once(spoil):
         made.append("trainer")
         if len(made) > 1:
             refuse_room()
-        return Trainer(model, TrainingSettings(0.5, device="cpu"))
+        return Trainer(model, TrainingSettings(0.5, device="cpu"), "classification")
 
     return make_client_app(examples_of, make_trainer, PLAN.client_plan, at_once=True)
 

@@ -178,7 +178,9 @@ def examine(witness, settings, holds, notes):
         node = Node(node_settings(overrides))
         return make_client_app(
             node.examples_of,
-            lambda: Trainer(build_model(settings.model, node.dataset, settings.seed), settings.client),
+            lambda: Trainer(
+                build_model(settings.model, node.dataset, settings.seed), settings.client, node.dataset.task
+            ),
             build_client_plan(settings, experiment.plan.dimension),
         )
 

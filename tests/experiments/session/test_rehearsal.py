@@ -12,7 +12,6 @@ import torch
 import runs
 import users_own
 from client.rehearsal import rehearse
-from client.scoring import cross_entropy
 from client.training import Trainer
 from experiments import run
 from experiments.cli.command import guard
@@ -72,7 +71,6 @@ def rehearsed(name, *overrides, trainer=None, **changes):
         "dataset": experiment.dataset,
         "model": experiment.model,
         "start": experiment.initial,
-        "loss": cross_entropy,
         "batch_size": 3,
     }
     return rehearse(**given | changes, make_trainer=make)
@@ -113,7 +111,11 @@ def test_a_rehearsal_leaves_model_data_and_global_generators_bit_for_bit_as_they
     before, mode = everything(), experiment.model.training
     own = {"dataset": experiment.dataset, "model": experiment.model, "start": experiment.initial}
     with contextlib.nullcontext() if name == "Draws" else pytest.raises(SettingError):
-        rehearsed(name, trainer=lambda model, training: Scribbling(experiment.model, training), **own)
+        rehearsed(
+            name,
+            trainer=lambda model, training: Scribbling(experiment.model, training, "classification"),
+            **own,
+        )
     assert everything() == before
     assert experiment.model.training is mode
     assert all(parameter.grad is None for parameter in experiment.model.parameters())
