@@ -34,9 +34,10 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from client.data.dataset import Examples
+from client.data.dataset import REGRESSION, Examples
 from client.imports import calling, check_takes, import_maker
 from client.metrics import Metric
+from client.models import Cnn
 from client.parameters import (
     check_trainable,
     digest_tensors,
@@ -51,7 +52,6 @@ from client.settings import TrainingSettings
 from fedmf.errors import SettingError
 from fedmf.updates.vectors import Vector
 
-LOOP_TAKES = ("model", "x", "y", "settings", "order")
 # Modules of these keep nothing between two passes but running statistics.
 _KNOWN = ("torch.nn.modules.", "client.models")
 _DRAWING = (nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d, nn.modules.dropout._DropoutNd)
@@ -82,20 +82,31 @@ def check_available(
     """
     device = pick_device(settings.device)
     if settings.autocast is not None:
-        failed = f"autocast is {settings.autocast}, which does not work on {device}"
-        calling(failed, torch.autocast, device.type, getattr(torch, settings.autocast))
+        calling(
+            f"autocast is {settings.autocast}, which does not work on {device}",
+            torch.autocast,
+            device.type,
+            getattr(torch, settings.autocast),
+        )
     loop = None
     if settings.trainer is not None:
         loop = import_maker(settings.trainer, "trainer", nn.Module)
-        check_takes(loop, {}, who=settings.trainer, own=LOOP_TAKES)
+        check_takes(loop, {}, who=settings.trainer, own=("model", "x", "y", "settings", "order"))
     return device, find_loss(settings.loss, task), loop
+
+
+def usual_rate(model: nn.Module, task: str) -> float:
+    """Return the clients' learning rate where none is given: gradients of squared errors of inputs of about 1 are the steepest."""
+    if task == REGRESSION:
+        return 0.03
+    return 0.3 if type(model) is Cnn else 1.0
 
 
 class Trainer:
     """A copy of `model` that plays one client after another. It keeps nothing of a client between turns.
 
     `model` itself is left alone, so that another trainer can be made of it. Only parameters that require a gradient
-    train. `task` is that of the data: the settings that a turn obeys always have a loss, of the task where none is given.
+    train. `task` is that of the data: the settings that a turn obeys always have a loss and a learning rate, those of task and model where none is given.
     `own_loop` is the custom loop that trains in place of ours, None without; `is_known`: no code of a user
     runs in a turn, and nothing draws. Raises `SettingError` for a model that
     `client.parameters.check_trainable` refuses.
@@ -104,7 +115,8 @@ class Trainer:
     def __init__(self, model: nn.Module, settings: TrainingSettings, task: str) -> None:
         check_trainable(model)
         loss = loss_of(settings.loss, task)
-        self._settings = replace(settings, loss=loss)
+        rate = settings.learning_rate or usual_rate(model, task)
+        self._settings = replace(settings, loss=loss, learning_rate=rate)
         self.device, self.loss, self.own_loop = check_available(settings, task)
         self._made = deepcopy(model).to(self.device)
         set_training_mode(self._made)
@@ -146,9 +158,9 @@ class Trainer:
                     torch.autograd.backward(self.loss(_outputs(self._model, some, settings), theirs))
                     step([_taken_gradient(parameter) for parameter in kept])
             else:
-                settings = replace(settings)  # a copy: it is frozen, but not against everything
+                # Of copied settings: they are frozen, but not against everything.
                 trained = self.own_loop(
-                    model=self._model, x=inputs, y=targets, settings=settings, order=order
+                    model=self._model, x=inputs, y=targets, settings=replace(settings), order=order
                 )
                 self._flat.copy_(_gather(trained, parameters))
         return self._flat
@@ -219,23 +231,36 @@ def new_step(settings: TrainingSettings, parameters: list[Tensor]) -> Step:
 
     With `proximal` it adds the gradient of mu/2 ||w - w_0||^2, where w_0 is what the parameters are now.
     """
-    rates = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
-    common: dict[str, Any] = {**rates, "foreach": True, "maximize": False}
-    step: Step
+    common: dict[str, Any] = {
+        "lr": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
+        "foreach": True,
+        "maximize": False,
+    }
+    step: Step = partial(
+        sgd,
+        parameters,
+        momentum_buffer_list=[None] * len(parameters),
+        momentum=settings.momentum,
+        dampening=0.0,
+        nesterov=False,
+        **common,
+    )
     if settings.optimizer == "adam":  # decoupled weight decay: Loshchilov and Hutter 2019
-        mean, square = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
-        state: dict[str, Any] = {
-            "exp_avgs": mean,
-            "exp_avg_sqs": square,
-            "max_exp_avg_sqs": [],
-            "state_steps": [torch.zeros(()) for _ in mean],
-        }
-        common |= {"beta1": BETAS[0], "beta2": BETAS[1], "eps": EPSILON}
-        step = partial(adam, parameters, decoupled_weight_decay=True, amsgrad=False, **state, **common)
-    else:
-        velocity: list[Tensor | None] = [None] * len(parameters)
-        common |= {"momentum": settings.momentum, "dampening": 0.0, "nesterov": False}
-        step = partial(sgd, parameters, momentum_buffer_list=velocity, **common)
+        step = partial(
+            adam,
+            parameters,
+            exp_avgs=[torch.zeros_like(parameter) for parameter in parameters],
+            exp_avg_sqs=[torch.zeros_like(parameter) for parameter in parameters],
+            max_exp_avg_sqs=[],
+            state_steps=[torch.zeros(()) for _ in parameters],
+            decoupled_weight_decay=True,
+            amsgrad=False,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            eps=EPSILON,
+            **common,
+        )
     if not settings.proximal:
         return step
     sent = [parameter.clone() for parameter in parameters]

@@ -30,10 +30,9 @@ from client.metrics import find_metrics, headline
 from client.rehearsal import global_generators_kept
 from client.scoring import Score
 from client.settings import TrainingSettings
-from client.training import Trainer
+from client.training import Trainer, usual_rate
 from experiments.pages.wording import SHORT, text_of
 from experiments.session.progress import View
-from experiments.settings.data import CLIENT_RATES
 from experiments.settings.experiment import Experiment
 from experiments.settings.groups import OptimizerSettings
 from experiments.settings.log import messages
@@ -192,9 +191,9 @@ def other_rates(
 ) -> Iterator[tuple[str, TrainingSettings, Optimizer]]:
     """Yield what may learn better, each as text and as what trains: the defaults, and smaller rates of the clients."""
     training, optimizer = experiment.training, experiment.optimizer
-    smaller = shares_of(training.learning_rate, SHARES)
-    usual = CLIENT_RATES.get(settings.model.name, CLIENT_RATES[""])
-    for rate in sorted({usual, *smaller} - {training.learning_rate}, reverse=True):
+    usual = usual_rate(experiment.model, experiment.dataset.task)
+    given = training.learning_rate or usual
+    for rate in sorted({usual, *shares_of(given, SHARES)} - {given}, reverse=True):
         yield f"client.learning_rate={rate:g}", replace(training, learning_rate=rate), optimizer
     if (own := getattr(settings.optimizer, "learning_rate", None)) is not None:
         usual = defaults(OptimizerSettings.options[settings.optimizer.name].settings)["learning_rate"]

@@ -84,14 +84,12 @@ def store_settings(name: str, settings: type, recorded: Mapping[str, Any] | None
 
     With `recorded` values in the place of the defaults; those of a group that has choices are its choice "recorded".
     """
-    store, values, names = ConfigStore.instance(), dict(recorded or {}), get_type_hints(settings)
+    store, values = ConfigStore.instance(), dict(recorded or {})
     chosen = {item.name: item.metadata["chosen"] for item in fields(settings) if "chosen" in item.metadata}
     for group, options in choices_of(settings).items():
         for choice, option in options.items():
             given = {} if choice == "custom" else {"name": choice}
-            brought = {key: shared for key, shared in option.brings.items() if key in names}
-            node = {group: defaults(option.settings, **given), **brought}
-            store.store(group=group, name=choice, node=node, package="_global_")
+            store.store(group=group, name=choice, node=defaults(option.settings, **given))
         if group in values:
             store.store(group=group, name="recorded", node=values.pop(group))
             chosen[group] = "recorded"

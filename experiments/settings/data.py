@@ -75,7 +75,7 @@ MEANS = {
     "header": "of CSV: false: the first line is a row, and the columns are called f0, f1, ...",
     "image": "the column of pictures (PNG or JPEG), or of lists of pixels",
     "label": "the column of labels: whole numbers from 0, or names; of regression and multilabel the column, or several as [a,b], of "
-    "numbers; null: label",
+    "numbers, or one of lists; null: label",
     "labels": "the public names of the classes, class 0 first, such as [cat,dog]; null: those of all rows (of the test rows "
     "with classes)",
     "length": "words or characters of an example; null: 20 words or 80 characters",
@@ -117,8 +117,13 @@ def _settings_of(name: str, loader: Callable[..., Dataset]) -> type[DatasetSetti
         choices = OFFERED.get(f"{name}.{key}", OFFERED.get(key, ()))
         if means is not None:
             taken.append((key, argument.annotation, setting(argument.default, means, choices)))
-    place = {"__module__": __name__}
-    return make_dataclass(f"{name}_settings", taken, bases=(DatasetSettings,), namespace=place, frozen=True)
+    return make_dataclass(
+        f"{name}_settings",
+        taken,
+        bases=(DatasetSettings,),
+        namespace={"__module__": __name__},
+        frozen=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -174,17 +179,10 @@ class LstmSettings(ModelSettings):
     hidden: int | None = setting(None, "units of an LSTM layer; null: the size of the papers")
 
 
-CLIENT_RATES = {"": 1.0, "cnn": 0.3}  # by model, "": of all others; where none is given
-
 ModelSettings.options = {
     "logistic": Option(ModelSettings, "logistic regression; of regression linear regression"),
     "mlp": Option(MlpSettings, "one hidden layer of rectified units"),
-    "cnn": Option(
-        ModelSettings,
-        "convolutional network for images of at least 8 x 8; client.learning_rate is then "
-        f"{CLIENT_RATES['cnn']} unless given",
-        {"client": {"learning_rate": CLIENT_RATES["cnn"]}},
-    ),
+    "cnn": Option(ModelSettings, "convolutional network for images of at least 8 x 8"),
     "lstm": Option(LstmSettings, "next word: one LSTM layer"),
     "char_lstm": Option(LstmSettings, "next character: two LSTM layers"),
     "custom": Option(CustomModelSettings, _OWN_MODEL),

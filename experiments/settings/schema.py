@@ -12,7 +12,7 @@ from typing import Any, Literal, get_type_hints
 
 from client.metrics import METRICS, check_metrics, check_optimized
 from client.settings import TrainingSettings
-from experiments.settings.data import CLIENT_RATES, DatasetSettings, ModelSettings, check_none_held_out
+from experiments.settings.data import DatasetSettings, ModelSettings, check_none_held_out
 from experiments.settings.groups import (
     DeploymentSettings,
     EngineSettings,
@@ -229,9 +229,7 @@ class Settings:
         "what the run must guarantee; exactly one of epsilon and noise_multiplier is given, the other null",
     )
     optimizer: OptimizerSettings = setting(REQUIRED, "server's optimizer (docs/extend.md)", chosen="sgd")
-    client: TrainingSettings = setting(
-        TrainingSettings(learning_rate=CLIENT_RATES[""]), "how a client trains (docs/extend.md)"
-    )
+    client: TrainingSettings = setting(TrainingSettings(), "how a client trains (docs/extend.md)")
     engine: EngineSettings = setting(REQUIRED, "who calls the clients", chosen="local", of="watching")
     faults: Faults = setting(Faults(), "what goes wrong in a rehearsal, with engine=local")
     run: RunSettings = setting(

@@ -16,7 +16,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -38,11 +37,10 @@ RANGES = {"at_least": "ge", "above": "gt", "at_most": "le"}
 
 
 class Option(NamedTuple):
-    """A choice of a group: the class of its settings, a noun phrase that says what it is, and other groups' defaults with it."""
+    """A choice of a group: the class of its settings, and a noun phrase that says what it is."""
 
     settings: type
     means: str
-    brings: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
 class Choice:

@@ -70,7 +70,7 @@ def fedavg(config, rate, momentum, local_epochs, batch_size):
         updates = []
         for client in cohort_indices(plan, number):
             torch.nn.utils.vector_to_parameters(torch.from_numpy(weights.copy()), net.parameters())
-            sgd = torch.optim.SGD(net.parameters(), lr=config.client.learning_rate)
+            sgd = torch.optim.SGD(net.parameters(), lr=config.client.learning_rate or 1.0)
             epoch = (number - 1) // plan.participation.rounds_per_epoch
             order = PublicSeed(config.seed).generator("data order", str(client), epoch)
             x, y = (torch.from_numpy(part) for part in (data.clients[client].x, data.clients[client].y))

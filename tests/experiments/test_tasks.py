@@ -56,9 +56,7 @@ def test_a_regression_learns_from_columns_of_a_table_and_a_bad_target_is_a_zero_
         f"dataset.path={table(tmp_path / 'a.csv', AMOUNTS, BAD)}",
         "dataset.label=[up,down]",
     )
-    result = run(
-        *data, *FEW, "client.learning_rate=0.1", "metrics=[mae]", run={"directory": str(tmp_path / "r")}
-    )
+    result = run(*data, *FEW, "metrics=[mae]", run={"directory": str(tmp_path / "r")})
     assert "12 of 300 clients failed and count as zeros" in capsys.readouterr().err
     assert result.summary["r2"] > 0.6, result.summary
     assert re.match(

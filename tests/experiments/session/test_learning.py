@@ -13,7 +13,7 @@ import runs
 from client.data import Examples
 from client.data.dataset import IGNORED_TARGET
 from client.scoring import Score
-from client.training import Trainer
+from client.training import Trainer, usual_rate
 from experiments import run
 from experiments.pages.run_page import by_round_section, diagnostic_sections, run_page
 from experiments.run_files.reader import read_run
@@ -121,8 +121,10 @@ def test_chance_is_of_the_targets_that_the_accuracy_counts():
 
 def test_the_clients_rate_fits_the_model_where_none_is_given_and_a_resume_keeps_the_runs_own():
     for overrides, rate in ((), 1.0), (("model=mlp",), 1.0), (("model=cnn",), 0.3), (("model=cnn", "client.learning_rate=1"), 1.0):  # fmt: skip
-        assert runs.composed(*overrides).client.learning_rate == rate
-    begun = replace(runs.composed("model=cnn"), client=runs.composed().client)
+        trainer = build(runs.composed(*overrides)).make_trainer()
+        assert trainer._settings.learning_rate == rate
+    assert usual_rate(trainer._made, "regression") == 0.03
+    begun = runs.composed("model=cnn", "client.learning_rate=1")
     resumed = compose("config", ["model=cnn"], Settings, of_the_run(plain(begun)))
     assert (resumed.model.name, resumed.client.learning_rate) == ("cnn", 1.0)
     assert compose("config", ["+experiment=mnist_cnn", "client.learning_rate=2"], Settings).client.learning_rate == 2  # fmt: skip
