@@ -81,7 +81,8 @@ def set_arrays(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         assert tuple(known[name].shape) == array.shape  # as `read_npz` was told
         values = as_tensor(name, array)
-        if _kind(values) != _kind(known[name]):
+        kinds = {(tensor.is_complex(), tensor.is_floating_point()) for tensor in (values, known[name])}
+        if len(kinds) > 1:
             raise SettingError(
                 f"{name} holds numbers of {values.dtype}; those of the model are of {known[name].dtype}."
             )
@@ -133,16 +134,14 @@ def _read_arrays(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
 
     Raises `ValueError` as `read_npz` does, which reads what is neither .safetensors nor torch's. torch unpickles tensors alone.
     """
-    load: Callable[[Path], object]
+    load: Callable[[Path], object] = partial(torch.load, map_location="cpu", weights_only=True)
     if file.suffix == ".safetensors":
         load = need("safetensors.torch", "A .safetensors file", "safetensors").load_file
-    elif file.suffix in (".pt", ".pth"):
-        load = partial(torch.load, map_location="cpu", weights_only=True)
-    else:
+    elif file.suffix not in (".pt", ".pth"):
         return read_npz(file, shapes)
     try:
         held = load(file)
-    except OSError as error:
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise ValueError(error.strerror or str(error)) from error
     except Exception as error:  # of both libraries; torch's own words advise to run what is in the file
         raise ValueError("it is damaged, or holds more than a state dict; nothing in it was run") from error
@@ -264,11 +263,6 @@ def as_tensor(name: str, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.array(array, array.dtype.newbyteorder("=")))
     except TypeError as error:
         raise SettingError(f"{name} is no array of numbers: {error}") from error
-
-
-def _kind(values: Tensor) -> tuple[bool, bool]:
-    """Return whether numbers are complex, and whether they are floating-point numbers."""
-    return values.is_complex(), values.is_floating_point()
 
 
 def _has_statistics(module: nn.Module) -> bool:

@@ -21,7 +21,7 @@ from client.data.dataset import (
     Public,
     Rows,
     as_float32,
-    as_tokens,
+    as_targets,
 )
 from client.data.reading import pixels_of, reading
 from client.data.sources import Files
@@ -165,7 +165,7 @@ def load_shakespeare(
         train,
         test,
         rows,
-        as_tokens,
+        as_targets,
         input_shape=(LENGTH,),
         classes=CHARACTERS.size,
         task=NEXT_TOKEN,
@@ -237,10 +237,6 @@ TEST, VALIDATION, HELD_OUT = TEST_SPLITS
 # Sentences of the test split on which settings are chosen, and which are not reported on (Kairouz et al. 2021).
 FOR_VALIDATION = 10_000
 OTHER_WORDS = "set vocabulary to TFF's stackoverflow.word_count, or to another public file of English words."
-COUNTED = (
-    "The words were given with counts, as TFF gives them, and TFF counted its words among the training users: an "
-    "uncovered release."
-)
 
 
 def load_stackoverflow(
@@ -284,11 +280,15 @@ def load_stackoverflow(
         encoded(training),
         None if tested is None else encoded(tested),
         rows,
-        as_tokens,
+        as_targets,
         input_shape=(length,),
         classes=known.size,
         task=NEXT_TOKEN,
-        uncovered=(COUNTED,) * counted,
+        uncovered=(
+            "The words were given with counts, as TFF gives them, and TFF counted its words among the training users: an "
+            "uncovered release.",
+        )
+        * counted,
         uncounted=UNCOUNTED,
         note=lambda y: note_unknown(y, f"the {len(listed):,} words of {vocabulary}", OTHER_WORDS),
     )
@@ -296,7 +296,7 @@ def load_stackoverflow(
 
 def _place(tested: Split, test: str, most: int) -> tuple[int, int]:
     """Return where the sentences of the test set begin and end among those of the split."""
-    held = int(tested.counts.sum())
+    held = len(tested.order)
     border = min(FOR_VALIDATION, held // 2)
     begins, ends = {TEST: (border, held), VALIDATION: (0, border), HELD_OUT: (0, held)}[test]
     if begins == ends:
@@ -317,7 +317,7 @@ class Sentences(Rows):
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         encoded = _encoded(self.split, rows, lambda text: self.vocabulary.encode(text.decode().split()))
-        return as_tokens(windows(encoded, self.shape[1], truncate=True)[int(self.asks)])
+        return as_targets(windows(encoded, self.shape[1], truncate=True)[int(self.asks)])
 
 
 STACKOVERFLOW = Benchmark(

@@ -16,7 +16,6 @@ DIGITS = {
     "licence": "CC BY 4.0",
     "source": "UCI Optical Recognition of Handwritten Digits (Alpaydin and Kaynak 1998), shipped with scikit-learn",
 }
-TEST_DIGITS = 360
 _Whole = np.typing.NDArray[np.int64]
 
 
@@ -32,7 +31,7 @@ def load_digits() -> Dataset:
     """
     images, labels = read_digits()
     x = (images / 16 - 0.3).astype(np.float32).reshape(-1, 8, 8)
-    train, test = split_digits(labels, TEST_DIGITS)
+    train, test = split_digits(labels, test_size=360)
     one_each = np.arange(len(train) + 1)
     return Dataset(
         name="digits",

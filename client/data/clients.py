@@ -88,9 +88,9 @@ def identify_each(clients: Sequence[Examples], fingerprint: Fingerprint, numbers
                 raise DataError("objects cannot be trained on")
         except Exception:  # as in training, where it becomes a zero update
             fingerprint.text("unreadable")
-            continue
-        for array in arrays:
-            fingerprint.array(array)
+        else:
+            for array in arrays:
+                fingerprint.array(array)
 
 
 def digest_clients(

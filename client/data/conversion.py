@@ -65,15 +65,10 @@ class Split:
         return cls(x, *(arrays[name] for name in ("y", "order", "bounds", "names")))
 
     @property
-    def counts(self) -> np.ndarray:
-        """How many examples each user has, int64 [users]."""
-        return np.diff(self.bounds)
-
-    @property
     def users(self) -> np.ndarray:
         """The user of each example in the files' order, as a place in `names`; -1: of none, since it was left out."""
         users = np.full(len(self.y), -1, dtype=np.int64)
-        users[self.order] = np.repeat(np.arange(len(self.names)), self.counts)
+        users[self.order] = np.repeat(np.arange(len(self.names)), np.diff(self.bounds))
         return users
 
     def only(self, chosen: np.ndarray) -> "Split":
@@ -157,10 +152,9 @@ class Benchmark:
 
         Users whom both splits share are counted; `note` describes the test targets.
         """
-        if test is None:
-            notes: tuple[str, ...] = ()
-            examples = Public.of({"shape": input_shape, "classes": classes, "task": task}).none()
-        else:
+        notes: tuple[str, ...] = ()
+        examples = Public.of({"shape": input_shape, "classes": classes, "task": task}).none()
+        if test is not None:
             examples = stored_examples(test.x, test.y, rows, convert)
             uncovered += shared_users(train.names, test.names)
             notes = (note(examples.y),) if note else ()
@@ -321,8 +315,13 @@ def _imported(path: Path, split: str) -> Split:
         held = Split.of(arrays)
         lengths = {len(arrays[name]) for name in ("x", "ends", "y", "order") if name in arrays}
         bounds = held.bounds
-        fits = bounds.dtype == np.int64 and bounds.shape == (len(held.names) + 1,)
-        fits = fits and bounds[0] == 0 and lengths == {bounds[-1]} and bool((held.counts > 0).all())
+        fits = (
+            bounds.dtype == np.int64
+            and bounds.shape == (len(held.names) + 1,)
+            and bounds[0] == 0
+            and lengths == {bounds[-1]}
+            and bool((np.diff(bounds) > 0).all())
+        )
     if not fits:
         raise DataError(f"{folder} holds arrays that do not fit together; import the files again.")
     return held

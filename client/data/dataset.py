@@ -80,8 +80,8 @@ def converted(stored: Any, rows: np.ndarray, convert: Callable[[np.ndarray], np.
     first = convert(stored[rows[:1]])
     if len(rows) * first.nbytes <= HELD:
         return convert(stored[rows])
-    shape = (len(rows), *first.shape[1:])
-    return cast(np.ndarray, Converted(stored, rows, convert, shape, first.dtype))
+    made = Converted(stored, rows, convert, (len(rows), *first.shape[1:]), first.dtype)
+    return cast(np.ndarray, made)
 
 
 def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
@@ -311,14 +311,9 @@ def as_float32(x: np.ndarray) -> np.ndarray:
 
 
 def as_targets(y: np.ndarray) -> np.ndarray:
-    """Return targets as float32 where they are amounts, and numbers of classes or tokens as int64."""
+    """Return amounts as float32, and numbers of classes or tokens as int64."""
     with np.errstate(over="ignore"):  # as above
         return y.astype(np.float32 if y.dtype.kind == "f" else np.int64)
-
-
-def as_tokens(x: np.ndarray) -> np.ndarray:
-    """Return numbers of tokens or classes as int64."""
-    return x.astype(np.int64)
 
 
 def describe_unit(

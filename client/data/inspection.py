@@ -1,6 +1,6 @@
 """What a user should know of the data before a run: the range of the inputs, and what is probably not as it was meant.
 
-`inspected` reads the test set, which is public: its sentences are printed and recorded. `log_zeros` reads the labels of the
+`inspected` reads the test set, which is public: its sentences are printed and recorded. `log_zeros` reads the targets of the
 clients, which are private: its sentence is logged on this machine only, and nothing depends on it.
 """
 
@@ -24,8 +24,7 @@ LARGE = 20.0
 DARK = 128
 # A place of the median between the smallest and the largest input, 0 to 1, above which the ground of pictures is probably white.
 LIGHT = 0.9
-# A share of turns that are zeros above which a run is probably not as it was meant.
-ZEROS = 0.1
+_SAMPLED = 100  # rows of a piece of the test inputs, at least, whose median is taken
 _NAMED = 8  # of columns or classes in a sentence
 
 
@@ -35,10 +34,13 @@ def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
     `is_whole`: none of the test examples was left out, so that a class without one is worth a warning.
     """
     x, y = dataset.test.x, dataset.test.y
-    if x.dtype.kind != "f" or not (_are_classes(dataset, y) or dataset.task in OF_NUMBERS):
+    if x.dtype.kind != "f" or not _is_of_labels(dataset, y):
         return dataset
     # In one pass: each may decode all pictures of a big test set.
-    ranges = [(part.min(axis=0), part.max(axis=0), np.median(part)) for part in pieces(x)]
+    ranges = [
+        (part.min(axis=0), part.max(axis=0), np.median(part[:: 1 + len(part) // _SAMPLED]))
+        for part in pieces(x)
+    ]
     leasts, mosts, medians = zip(*ranges, strict=True)
     lowest, highest = np.min(leasts, axis=0), np.max(mosts, axis=0)
     low, high, columns = float(lowest.min()), float(highest.max()), dataset.columns
@@ -71,9 +73,9 @@ def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
                 f"Targets are as large as {max(-least, most):.4g}, and learning rates fit targets of about 1. Divide them by a public "
                 "constant."
             )
-        return replace(dataset, notes=(*notes, *dataset.notes), warnings=(*dataset.warnings, *warnings))
-    empty = np.flatnonzero(np.bincount(np.asarray(y), minlength=dataset.classes) == 0).tolist()
-    if empty and is_whole:
+    elif is_whole and (
+        empty := np.flatnonzero(np.bincount(np.asarray(y), minlength=dataset.classes) == 0).tolist()
+    ):
         begin = " Labels count from 0: subtract 1 where they begin at 1." * (
             empty[0] == 0 and not dataset.labels
         )
@@ -95,30 +97,33 @@ def some(names: Sequence[str]) -> str:
 
 
 def log_zeros(dataset: Dataset) -> None:
-    """Log how many clients have a label that is none of the classes, where that is a tenth: their turns will be zeros.
+    """Log how many clients have a target that is none of the classes, or no number, if any: their turns will be zeros.
 
-    Only labels that are held as an array are read.
+    Only targets that are held as an array are read.
     """
-    assert isinstance(dataset.clients, CheckedClients)
-    clients = dataset.clients.held
-    if not isinstance(clients, ArrayClients) or not _are_classes(dataset, clients.y):
+    clients = dataset.clients.held if isinstance(dataset.clients, CheckedClients) else dataset.clients
+    if not isinstance(clients, ArrayClients) or not _is_of_labels(dataset, clients.y):
         return
     sizes, rows = clients.owned(range(len(clients)))
-    labels = clients.y[rows]
-    is_wrong = (labels < 0) | (labels >= dataset.classes)
-    count = len(np.unique(np.repeat(np.arange(len(sizes)), sizes)[is_wrong]))
-    if count < ZEROS * len(sizes):
-        return
-    largest = int(labels.max())
-    remedy = f"; set dataset.classes={largest + 1} if there are as many" * (
-        dataset.classes <= largest < MOST_CLASSES
-    )
-    log.warning(
-        "%d of %d clients have a label that is none of the %d classes, and every turn of theirs will be zeros%s. This follows "
-        "from private data: it is logged on this machine only, and stops nothing.",
-        count, len(sizes), dataset.classes, remedy,
-    )  # fmt: skip
+    targets = clients.y[rows]
+    what, remedy = "a target that is no finite number", "correct the data"
+    if dataset.task in OF_NUMBERS:
+        is_wrong = ~np.isfinite(targets).reshape(len(targets), -1).all(axis=1)
+    else:
+        is_wrong, largest = (targets < 0) | (targets >= dataset.classes), int(targets.max())
+        what = f"a label that is none of the {dataset.classes} classes"
+        if dataset.labels:
+            remedy = "list the names of all classes in dataset.labels"
+        elif dataset.classes <= largest < MOST_CLASSES:
+            remedy = f"set dataset.classes={largest + 1} if there are as many"
+    if count := len(np.unique(np.repeat(np.arange(len(sizes)), sizes)[is_wrong])):
+        log.warning(
+            "%d of %d clients have %s, and every turn of theirs will be zeros; %s. This follows from private data: it is logged "
+            "on this machine only, and stops nothing.", count, len(sizes), what, remedy,
+        )  # fmt: skip
 
 
-def _are_classes(dataset: Dataset, targets: np.ndarray) -> bool:
-    return dataset.task == CLASSIFICATION and targets.dtype.kind in "iu" and len(targets.shape) == 1
+def _is_of_labels(dataset: Dataset, targets: np.ndarray) -> bool:
+    """Return whether the task has labels, or numbers, and `targets` are an array of such."""
+    are_classes = dataset.task == CLASSIFICATION and targets.dtype.kind in "iu" and len(targets.shape) == 1
+    return are_classes or (dataset.task in OF_NUMBERS and targets.dtype.kind == "f")

@@ -90,8 +90,11 @@ def limited(
         if value is not None:
             check_at_least(name, value, 1)
     if most is not None:
-        of_each = f"{unit}, with at most the first {most} examples of each"
-        unit = of_each if person is None else describe_unit(person, None, most)
+        unit = (
+            f"{unit}, with at most the first {most} examples of each"
+            if person is None
+            else describe_unit(person, None, most)
+        )
         if isinstance(clients, ArrayClients):
             clients, most = clients.first(most), None
     if examples_per_client is not None:
@@ -132,7 +135,7 @@ def subsample(examples: Examples, count: int | None) -> Examples:
 class SomeClients(LazyClients):
     """The clients of `everyone` whose numbers are the images of `places` under a public permutation."""
 
-    everyone: LazyClients
+    everyone: Sequence[Examples]
     key: bytes
     places: range
 
@@ -140,16 +143,16 @@ class SomeClients(LazyClients):
         return len(self.places)
 
     def client(self, i: int) -> Examples:
-        return self.everyone.client(self._number(i))
+        return self.everyone[self._number(i)]
 
     def identify(self, fingerprint: Fingerprint, numbers: range) -> None:
         """Write which places these are, and who the clients are; for all of them, who everyone is."""
         fingerprint.text(f"{self.places} of {len(self.everyone)}")
         if len(numbers) == len(self):
-            self.everyone.identify(fingerprint, range(len(self.everyone)))
+            identify_clients(self.everyone, fingerprint, range(len(self.everyone)))
         else:
             for number in map(self._number, numbers):
-                self.everyone.identify(fingerprint, range(number, number + 1))
+                identify_clients(self.everyone, fingerprint, range(number, number + 1))
 
     def _number(self, i: int) -> int:
         return int(permuted(np.array([self.places[i]]), len(self.everyone), self.key)[0])
@@ -168,7 +171,6 @@ def hold_out(dataset: Dataset, share: float, use: str, max_test_examples: int | 
     count = int(share * clients)
     if count == 0:
         raise SettingError(f"held_out is {share}, which is none of {clients} clients; give a larger share.")
-    assert isinstance(dataset.clients, LazyClients)  # `limited` makes them so
     held = SomeClients(dataset.clients, PublicSeed(TEST_SEED).digest("held out clients"), range(count))
     trained = held if use == "train" else replace(held, places=range(count, clients))
     named = f"{count:,} of {clients:,} clients are held out"

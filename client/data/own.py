@@ -22,7 +22,7 @@ from client.data.dataset import (
     shared_users,
 )
 from client.settings import LEVELS, TEST_UNITS
-from fedmf.checks import check_at_least, check_choice, check_open_unit
+from fedmf.checks import check_choice, check_open_unit
 from fedmf.errors import DataError, SettingError
 
 LICENCE = "the file's own"
@@ -79,15 +79,15 @@ def share_of_users(users: np.ndarray, *, seed: int, names: Sequence[str | int], 
 
 def _as_numbers(names: Sequence[str | int]) -> np.ndarray:
     """Return a number for each user, uint64, by its name alone: a whole number itself mod 2^64, of a text a digest."""
-    numbers = [
+    numbers = (
         int(name) % (1 << 64)
         if isinstance(name, int | np.integer)
         else int.from_bytes(
             hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
         )
         for name in names
-    ]
-    return np.array(numbers, dtype=np.uint64)
+    )
+    return np.fromiter(numbers, dtype=np.uint64)
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:
@@ -132,16 +132,15 @@ class Owned:
         y: np.ndarray,
         classes: int,
         *,
-        rows: np.ndarray | None = None,
+        rows: np.ndarray | slice = slice(None),
         convert: Callable[[np.ndarray], np.ndarray] = as_float32,
         task: str = CLASSIFICATION,
         uncovered: tuple[str, ...] = (),
         **more: Any,
     ) -> Dataset:
         """Return the data set `name` of inputs `x` [N, ...] and targets `y` [N, ...]; `rows` [N]: the row each is of."""
-        users, test = self.users, self.test
         shape, array = tuple(x.shape[1:]), cast(np.ndarray, x)  # as far as clients need one
-        of_x, is_test = (users, test) if rows is None else (users[rows], test[rows])
+        users, is_test = self.users[rows], self.test[rows]
         if self.public is None:
             examples = stored_examples(array, y, np.flatnonzero(is_test), convert)
         elif shape != self.public.shape:
@@ -152,7 +151,7 @@ class Owned:
             examples = self.public.none()
         return Dataset(
             name=name,
-            clients=by_user(array, y, of_x, np.flatnonzero(~is_test), convert),
+            clients=by_user(array, y, users, np.flatnonzero(~is_test), convert),
             test=examples,
             input_shape=shape,
             classes=classes,
@@ -160,7 +159,10 @@ class Owned:
             licence=LICENCE,
             source=self.path.name,
             unit=describe_unit("user"),
-            uncovered=(*uncovered, *(shared_users(users[~test], users[test]) if self.has_users else ())),
+            uncovered=(
+                *uncovered,
+                *(shared_users(users[~is_test], users[is_test]) if self.has_users else ()),
+            ),
             person="user",
             **more,
         )
@@ -189,23 +191,23 @@ def owned(
     else:
         test = fifth_of_each(users, seed=SPLIT_SEED, names=names, share=share)
     missing = "training" if test.all() else "test" if public is None and not test.any() else ""
-    if missing and settings.test == "users":
+    if not missing:
+        return Owned(path, users, test, public, settings.has_users)
+    if settings.test == "users":
         raise DataError(
             f"Of the {len(names)} users of {path} the share {share:g} is the test set, by a public draw, which leaves no "
             f"{missing} example; set another test_share, or mark test examples."
         )
-    if missing and said is None:
+    if said is None:
         raise DataError(
             f"{'A fifth' if share == SHARE else f'The share {share:g}'} of each user's examples is the test set where the data "
             f"have no split, but no user has {'five' if share == SHARE else 'enough'}: the largest has "
             f"{np.bincount(users).max()}. Mark test examples with split = 1 and the others with 0 (give from_arrays a test)."
         )
-    if missing:
-        raise DataError(
-            f"{path} has no {missing} example; mark some with {mark.format(int(missing == 'test'))}, or leave the split "
-            "out: a fifth of each user's examples is the test set then."
-        )
-    return Owned(path, users, test, public, settings.has_users)
+    raise DataError(
+        f"{path} has no {missing} example; mark some with {mark.format(int(missing == 'test'))}, or leave the split out: a fifth "
+        "of each user's examples is the test set then."
+    )
 
 
 @dataclass(frozen=True)
@@ -260,12 +262,20 @@ class OwnSettings:
         if len(inputs) > 1:
             raise SettingError(f"{' and '.join(inputs)} are given; an input is one of them.")
         check_choice("task", self.task or CLASSIFICATION, OWN_TASKS)
-        parts = [("user", self.user or "user"), ("split", self.split or "split")]
-        for role, name in [*parts, *(("label", name) for name in self.label_columns)]:
-            if name in (self.features or ()):
+        columns: dict[str, Sequence[str | None]] = {
+            "user": [self.user or "user"] * self.has_users,
+            "split": [self.split or "split"],
+            "label": self.label_columns * (self.text is None),
+            "image": [self.image] * (self.image is not None),
+            "features": self.features or (),
+        }
+        role_of: dict[str | None, str] = {}
+        for role, name in ((role, name) for role, names in columns.items() for name in names):
+            if name in role_of:
                 raise SettingError(
-                    f"features holds {name!r}, which is the column of {role}; a column is either an input or that."
+                    f"{role} holds {name!r}, which is the column of {role_of[name]} already; name each column once."
                 )
+            role_of[name] = role
 
     @property
     def label_columns(self) -> list[str]:
@@ -299,10 +309,9 @@ def task_of(shown: np.ndarray, who: str, *, typed: bool = True) -> str:
     if shown.ndim > 1 and np.isin(shown, (0, 1)).all() and (shown.sum(axis=1) != 1).any():
         return MULTILABEL
     what = "rows of whole numbers" if shown.ndim > 1 else "whole numbers as floats"
-    is_stored = typed or shown.ndim > 1
     remedy = (
         "store one integer an example for classes, or set task to"
-        if is_stored
+        if typed or shown.ndim > 1
         else "set task to classification or"
     )
     raise DataError(
@@ -317,8 +326,6 @@ def count_classes(who: str, shown: Sequence[int], classes: int | None) -> int:
     `shown` are the labels of the test examples, which are public; `who` has such a label. Raises `DataError` for one that
     is no class.
     """
-    if classes is not None:
-        check_at_least("classes", classes, 1)
     smallest, largest = min(shown), max(shown)
     if smallest < 0:
         raise DataError(f"{who} has the label {smallest}; labels count from 0.")

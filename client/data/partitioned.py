@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 DEFAULTS = {"min_partition_size": 0, "self_balancing": False, "num_classes_per_partition": 2}
 # Arguments of flwr-datasets that are given here, with the setting that says them.
 OURS = {"num_partitions": "clients", "seed": "partition_seed", "shuffle": None, "partition_by": None}
-OF_USERS = "GroupedNaturalIdPartitioner"
 
 
 def load_partitioned(
@@ -78,12 +77,16 @@ def load_partitioned(
             "Made-up clients: which rows a client has follows from the labels of all training rows, which is not covered. "
             "Use such clients to study a method; real users belong in by_user_npz.",
         )
-    if labels.ndim > 1:
-        labels = np.zeros(len(rows), int)
-    usual = {"alpha": alpha, "num_shards_per_partition": shards}
-    parts = deal(partitioner, clients, partitioner_settings or {}, partition_seed, labels, users, usual)
+    parts = deal(
+        partitioner,
+        clients,
+        partitioner_settings or {},
+        partition_seed,
+        labels if labels.ndim == 1 else np.zeros(len(rows), int),
+        users,
+        {"alpha": alpha, "num_shards_per_partition": shards},
+    )
     bounds = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    lost = f"The partitioner {partitioner} gave no example to {clients - len(parts)} of {clients} clients: {len(parts)} are left."
     return replace(
         whole,
         name="partitioned",
@@ -91,13 +94,17 @@ def load_partitioned(
         unit=unit,
         uncovered=uncovered,
         person=None,
-        warnings=(lost,) * (len(parts) < clients),
+        warnings=(
+            f"The partitioner {partitioner} gave no example to {clients - len(parts)} of {clients} clients: {len(parts)} are "
+            "left.",
+        )
+        * (len(parts) < clients),
     )
 
 
 def is_of_users(partitioner: str) -> bool:
     """Return whether a partitioner deals users, each whole, and not examples."""
-    return PARTITIONERS.get(partitioner, partitioner) == OF_USERS
+    return PARTITIONERS.get(partitioner, partitioner) == PARTITIONERS["grouped"]
 
 
 def deal(
@@ -137,11 +144,10 @@ def deal(
             warnings.simplefilter("ignore")
             dealer = maker(**given)
             dealer.dataset = held
-            tables = [
-                dealer.load_partition(number).with_format("numpy", ["row"])
+            parts = [
+                dealer.load_partition(number).with_format("numpy", ["row"])[:]["row"].astype(np.int64)
                 for number in range(dealer.num_partitions)
             ]
-            parts = [table[:]["row"].astype(np.int64) for table in tables]
     except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, AssertionError) as error:
         shown = ", ".join(f"{key}={value}" for key, value in given.items() if key not in OURS)
         raise SettingError(

@@ -88,6 +88,8 @@ def brief(error: BaseException) -> str:
     >>> brief(KeyError("x"))
     "KeyError: 'x'"
     """
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"{error.filename} does not exist"
     return one_line(error, without_values(str(error)))
 
 

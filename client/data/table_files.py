@@ -186,12 +186,15 @@ def read_csv(
     used, parts = used_columns(names, wanted), []
     if comment and names[0] not in used:
         used = [names[0], *used]
-    types = dict.fromkeys(used, pa.string())
-    converting = pyarrow.csv.ConvertOptions(column_types=types, include_columns=used)
+    options = {
+        "parse_options": parsing,
+        "convert_options": pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(used, pa.string()), include_columns=used
+        ),
+    }
     for file in files:
         with reading(file, "CSV"):
-            read = pyarrow.csv.read_csv
-            parts.append(_in_blocks(read, file, settings, parse_options=parsing, convert_options=converting))
+            parts.append(_in_blocks(pyarrow.csv.read_csv, file, settings, **options))
     held = pa.concat_tables(parts)
     if comment:
         held = held.filter(pc.invert(pc.starts_with(held.column(names[0]), comment)))

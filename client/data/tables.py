@@ -28,7 +28,6 @@ from client.data.table_files import (
     TEXT,
     TRUTH,
     WHOLE,
-    Column,
     Table,
     kind_of,
     value_of,
@@ -36,16 +35,10 @@ from client.data.table_files import (
 from client.data.text import from_texts, split_text
 from fedmf.errors import DataError, SettingError
 
-LEARNT_NAMES = (
-    "The names of the classes were collected from all rows, those of the training users too: an uncovered release. "
-    "Give a public list of them as labels."
-)
 _MEANINGS = {"train": 0, "test": 1, "0": 0, "1": 1, "false": 0, "true": 1}
-_INDEX = "__index_level_"  # a column that pandas writes
 _ENOUGH = 5  # test rows that tell whether a column counts the rows
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 MODES = {"L": "1-bit or 8-bit grey", "RGB": "8-bit RGB"}
-_TOO_LARGE = 2**63  # for int64
 _DIGITS = "[+-]?[0-9]{1,40}"
 _WHOLE = re.compile(rf"{_DIGITS}(\.0*)?")
 
@@ -61,16 +54,13 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
     inputs = [one] if one else settings.features
     table = READERS[name](path, None if inputs is None else [*roles, *inputs], settings)
     for role in roles:  # a column that differs by a blank or a capital letter would be an input, or ignored
-        near = [
-            name
-            for name in table.names
-            if name.strip().casefold() == role.strip().casefold() and name != role
-        ]
-        if near and (inputs is None or role not in table.names):
-            raise DataError(
-                f"{table.path} has a column {near[0]!r}, which differs from {role!r} in blanks or capital letters alone; "
-                "rename one of them."
-            )
+        for near in table.names:
+            is_like = near != role and near.strip().casefold() == role.strip().casefold()
+            if is_like and (inputs is None or role not in table.names):
+                raise DataError(
+                    f"{table.path} has a column {near!r}, which differs from {role!r} in blanks or capital letters alone; rename "
+                    "one of them."
+                )
     users, names = users_of(table, user) if settings.has_users else (np.zeros(table.held.num_rows, int), [0])
     said = test_rows(table, settings.split)
     rows = owned(table.path, users, names, said, "{} in the split column", public, settings)
@@ -87,7 +77,8 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
         y, classes, named, learnt = read_labels(table, labels[0], rows, settings)
     else:
         settings.refuse(f"the task is {task}", "classes", "labels")
-        y, classes, named, learnt = read_numbers(table, labels, rows), len(labels), (), False
+        y = read_numbers(table, labels, rows)
+        classes, named, learnt = y.shape[1], (), False
     x, columns = _inputs(table, roles, one, settings, rows)
     return rows.dataset(
         name,
@@ -95,7 +86,11 @@ def load_table(name: str, path: Path, settings: OwnSettings, public: Public | No
         y,
         classes,
         task=task,
-        uncovered=(LEARNT_NAMES,) * learnt,
+        uncovered=(
+            "The names of the classes were collected from all rows, those of the training users too: an uncovered release. Give "
+            "a public list of them as labels.",
+        )
+        * learnt,
         labels=tuple(named),
         columns=tuple(columns),
     )
@@ -106,8 +101,7 @@ def users_of(table: Table, name: str) -> tuple[np.ndarray, list[Any]]:
 
     Names are whole numbers or texts, taken as they are: "7" and "007" are two users.
     """
-    right = "; it must name users by whole numbers or texts"
-    places, names = ranked(table.column(name, "user", (WHOLE, TEXT), right))
+    places, names = ranked(table.column(name, "user", (WHOLE, TEXT), "; users are whole numbers or texts"))
     if not len(places):
         raise DataError(f"{table.path} holds no rows; it must hold one for each example.")
     if nameless := int((places < 0).sum()):
@@ -131,7 +125,7 @@ def test_rows(table: Table, name: str | None) -> np.ndarray | None:
     return meanings == 1  # type: ignore[no-any-return]
 
 
-def ranked(column: Column, *, strip: bool = False) -> tuple[np.ndarray, list[Any]]:
+def ranked(column: Any, *, strip: bool = False) -> tuple[np.ndarray, list[Any]]:
     """Return (places int64 [rows], values): each row's place among the distinct values in increasing order.
 
     -1 stands for an empty cell, and for a text that is empty or not UTF-8; with `strip` blanks around a text do not count.
@@ -155,8 +149,10 @@ def read_task(table: Table, names: Sequence[str], rows: Owned, settings: OwnSett
     if task := rows.public.task if rows.public else settings.task:
         return task
     if len(names) == 1:
-        column = table.column(names[0], "label", (WHOLE, TEXT, FLOAT), "; it must hold numbers or names")
-        if kind_of(column.type) != FLOAT and (table.typed or settings.labels or settings.classes):
+        column = table.column(
+            names[0], "label", (WHOLE, TEXT, FLOAT, LIST), "; it must hold numbers or names"
+        )
+        if kind_of(column.type) in (WHOLE, TEXT) and (table.typed or settings.labels or settings.classes):
             return CLASSIFICATION
         if not table.typed:
             cells = pc.utf8_trim(column.filter(pa.array(rows.test)), characters=" \t")
@@ -165,7 +161,7 @@ def read_task(table: Table, names: Sequence[str], rows: Owned, settings: OwnSett
             if numbers <= len(cells) or integers > len(cells):
                 return CLASSIFICATION
     y = read_numbers(table, names, rows)[rows.test]
-    return task_of(y[:, 0] if len(names) == 1 else y, table.about(", ".join(names)), typed=table.typed)
+    return task_of(y[:, 0] if y.shape[1] == 1 else y, table.about(", ".join(names)), typed=table.typed)
 
 
 def read_numbers(
@@ -175,7 +171,20 @@ def read_numbers(
     advice: str = "; it must hold numbers",
     key: str = "label",
 ) -> np.ndarray:
-    """Return columns of numbers, float32 [rows, names], each read as `_numbers` does."""
+    """Return columns of numbers, float32 [rows, names], each read as `_numbers` does; of one column of lists of labels their places.
+
+    A list that is not as long as that of the first test row, or as `public` says, is NaN.
+    """
+    if key == "label" and names[0] in table.names and kind_of(table.held.column(names[0]).type) == LIST:
+        column, first = table.column(names[0], key, (LIST,), advice), int(np.argmax(rows.test))
+        sizes = pc.list_value_length(column)
+        size = rows.public.classes if rows.public else sizes[first].as_py()
+        if len(names) > 1 or not size or kind_of(column.type.value_type) not in NUMBERS:
+            raise DataError(
+                f"{table.about(names[0])} is {column.type}; it must be the only label, of numbers."
+            )
+        column = pc.if_else(pc.equal(sizes, size), column, pa.scalar(None, column.type))
+        return np.stack([pc.list_element(column, place) for place in range(size)], axis=1, dtype="f4")
     numbers = np.empty((len(rows.test), len(names)), dtype=np.float32)
     with np.errstate(over="ignore"):  # infinity, which the check of the examples refuses
         for place, name in enumerate(names):
@@ -216,7 +225,7 @@ def read_labels(
         shown = [values[place] for place in np.unique(places[rows.shown]).tolist()]
         who = f"A test row in the column {name!r} of {table.path}"
         known = public.classes if public else count_classes(who, shown, classes)
-        number_of = {value: value for value in values if abs(value) < _TOO_LARGE}
+        number_of = {value: value for value in values if abs(value) < 2**63}  # of int64
     else:
         if whole:
             names = dict(enumerate(declared)) if declared else {value: str(value) for value in values}
@@ -247,20 +256,21 @@ def _inputs(
     first, public = int(np.argmax(rows.test)), rows.public.shape if rows.public else None
     names, advice = settings.features, "; it must hold numbers"
     name_them = f"set features to the columns of the inputs, {'set text to one, or set image' if table.typed else 'or set text'} to one"
-    if table.folder is not None:
-        column = table.column(one, "file", (TEXT,), "; it must name files")
-        return Pictures.of(table.path, column, public, first, table.folder), ()
-    if settings.image is not None or (names is not None and len(names) == 1):
-        key, name = ("image", settings.image) if settings.image else ("features", (names or ())[0])
-        kinds = (BYTES, LIST) if settings.image else (BYTES, LIST, TEXT, *NUMBERS)
-        right = "; image must name lists of numbers" if settings.image else advice
-        column = table.column(name, key, kinds, right)
-        if kind_of(column.type) == BYTES:
-            return Pictures.of(table.path, column, public, first), ()
+    if single := one or (names[0] if names is not None and len(names) == 1 else ""):
+        asked: tuple[str, Sequence[str], str] = "features", (BYTES, LIST, TEXT, *NUMBERS), advice
+        if table.folder is not None:
+            asked = "file", (TEXT,), "; it must name files"
+        elif settings.image is not None:
+            asked = "image", (BYTES, LIST), "; image must name lists of numbers"
+        column = table.column(single, *asked)
+        if table.folder is not None or kind_of(column.type) == BYTES:
+            pictures = Pictures(table.path, column, (len(column),), table.folder)
+            shape = public or pictures.decoded(first)[1].shape
+            return replace(pictures, shape=(len(column), *shape)), ()
         if kind_of(column.type) == LIST:
-            with reading(table.about(name), "lists of one shape"):
+            with reading(table.about(single), "lists of one shape"):
                 shape = public or np.shape(column[first].as_py())
-            return Lists(f"{name!r} of {table.path}", column, (len(rows.test), *shape)), ()
+            return Lists(f"{single!r} of {table.path}", column, (len(rows.test), *shape)), ()
     if names is None:
         advice = f", no number; {name_them}"
         if any(not name.strip() for name in table.names):
@@ -268,7 +278,8 @@ def _inputs(
                 f"{table.path} has a column without a name, as pandas writes row numbers. Write the file without its "
                 f"index, or {name_them}."
             )
-        names = [name for name in table.names if not (name in roles or name.startswith(_INDEX))]
+        # Without the row numbers that pandas writes.
+        names = [name for name in table.names if not (name in roles or name.startswith("__index_level_"))]
         if not names:
             raise DataError(f"{table.path} has no column of numbers besides {', '.join(roles)}; {name_them}.")
     x = read_numbers(table, names, rows, advice, "features")
@@ -323,20 +334,6 @@ class Pictures(Rows):
     shape: tuple[int, ...]
     folder: Path | None = None
 
-    @classmethod
-    def of(
-        cls,
-        path: Path,
-        column: Any,
-        shape: tuple[int, ...] | None,
-        first: int,
-        folder: Path | None = None,
-    ) -> "Pictures":
-        """Return the pictures of a column, of one `shape`: without it that of the `first` test row."""
-        pictures = cls(path, column, (len(column),), folder)
-        shape = shape or pictures.decoded(first)[1].shape
-        return replace(pictures, shape=(len(column), *shape))
-
     def take(self, rows: np.ndarray) -> np.ndarray:
         shape = self.shape[1:]
         x = np.empty((len(rows), *shape), dtype=np.uint8)
@@ -375,7 +372,7 @@ class Lists(Rows):
     """A column of lists of numbers, nested or not, of one shape."""
 
     where: str
-    column: Column
+    column: Any
     shape: tuple[int, ...]
 
     def take(self, rows: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from client.data.dataset import IGNORED_TARGET, NEXT_TOKEN, UNREADABLE, Dataset, Public, as_tokens, pieces
+from client.data.dataset import IGNORED_TARGET, NEXT_TOKEN, UNREADABLE, Dataset, Public, as_targets, pieces
 from client.data.own import Owned, OwnSettings, owned
 from client.data.reading import open_text, read_json, reading, user_names, warn_unreadable
 from client.settings import LEVELS
@@ -176,14 +176,6 @@ def windows(
     return np.where(is_short, PAD, x), y, np.repeat(np.arange(len(sentences)), counts)
 
 
-LEARNT = (
-    "The vocabulary was built from the training users: an uncovered release. "
-    "Give a public file as vocabulary."
-)
-OTHER_WORDS = "set vocabulary to a public file of words of this language, the most frequent first."
-OTHER_CHARACTERS = "set vocabulary to a public file with one character of these texts on each line."
-
-
 def from_texts(
     name: str, rows: Owned, sentences: Sequence[Sequence[str] | None], settings: OwnSettings
 ) -> Dataset:
@@ -197,8 +189,8 @@ def from_texts(
     says how much of the test texts is unknown.
     """
     level, vocabulary, is_public = settings.level, settings.vocabulary, rows.public is None
-    missing = [sentence is None for sentence in sentences]
-    rows.check(np.array(missing, bool), f"{rows.path} holds no text in {{}}", "every test row must hold one")
+    missing = np.array([sentence is None for sentence in sentences], bool)
+    rows.check(missing, f"{rows.path} holds no text in {{}}", "every test row must hold one")
     trained = [text for text, is_test in zip(sentences, rows.test, strict=True) if text and not is_test]
     known, source, is_learnt = choose_vocabulary(vocabulary, level, trained, settings.vocabulary_size)
     length = (20 if level == WORDS else 80) if settings.length is None else settings.length
@@ -214,7 +206,10 @@ def from_texts(
     notes: tuple[str, ...] = ()
     if is_public:
         most = WORRYING if level == ALPHABET and vocabulary is None else 1.0
-        advice = OTHER_WORDS if level == WORDS else OTHER_CHARACTERS
+        advice = {
+            WORDS: "set vocabulary to a public file of words of this language, the most frequent first.",
+            ALPHABET: "set vocabulary to a public file with one character of these texts on each line.",
+        }[level]
         notes = (note_unknown(y[rows.test[place]], source, advice, most=most),)
     return rows.dataset(
         name,
@@ -222,9 +217,12 @@ def from_texts(
         y,
         known.size,
         rows=used[place],
-        convert=as_tokens,
+        convert=as_targets,
         task=NEXT_TOKEN,
-        uncovered=(LEARNT,) * is_learnt,
+        uncovered=(
+            "The vocabulary was built from the training users: an uncovered release. Give a public file as vocabulary.",
+        )
+        * is_learnt,
         uncounted=UNCOUNTED,
         notes=notes,
     )

@@ -60,7 +60,9 @@ def test_names_without_a_list_are_an_uncovered_release_whether_or_not_a_user_has
         ("parquet", pyarrow.array([2**63, *ZERO_ONE[1:]], pyarrow.uint64()), {}),
     ],
 )
-def test_a_training_row_with_none_of_the_classes_concerns_its_user_alone(tmp_path, form, labels, settings):
+def test_a_training_row_with_none_of_the_classes_concerns_its_user_alone(
+    tmp_path, form, labels, settings, caplog
+):
     """What the labels are must not depend on one user's value."""
     dataset = opened(tmp_path, form, rows() | {"label": labels}, **settings)
     assert (dataset.classes, dataset.test.y.tolist()) == (2, [1, 0, 1])
@@ -68,6 +70,21 @@ def test_a_training_row_with_none_of_the_classes_concerns_its_user_alone(tmp_pat
         "a label that could not be read" if labels[0] != 9 else "the label 9; .*: set dataset.classes=10"
     )
     assert_fails_alone(dataset, 2, f"client 2 of dataset .* holds {sentence}")
+    assert "1 of 3 clients have a label that is none of the 2 classes" in caplog.text
+    assert ("list the names of all classes in dataset.labels" in caplog.text) is bool(dataset.labels)
+
+
+@pytest.mark.parametrize("form", ["parquet", "hub"])
+def test_a_column_of_lists_has_the_labels_and_another_length_concerns_its_user_alone(tmp_path, form, caplog):
+    lists = [[n % 2, 0, 1] for n in range(12)]
+    dataset = opened(tmp_path, form, rows() | {"label": [[1], *lists[1:]]})
+    assert (dataset.task, dataset.classes, dataset.columns) == ("multilabel", 3, ("place", "height"))
+    assert dataset.test.y.tolist() == lists[9:]
+    assert_fails_alone(dataset, 2, "targets that are not finite")
+    assert "1 of 3 clients have a target that is no finite number" in caplog.text
+    for others in ([["a"]] * 12, [[]] * 12):
+        with pytest.raises(DataError, match="it must be the only label, of numbers"):
+            opened(tmp_path, form, rows() | {"label": others})
 
 
 @pytest.mark.parametrize("label", [10**13, 10**6, 2**63])
@@ -212,7 +229,9 @@ def test_turns_that_will_be_zeros_are_logged_and_leave_no_other_trace(tmp_path, 
     for beyond in (0, 1, 2):
         with caplog.at_level(logging.WARNING):
             found.append(load("by_user_parquet", path=table(tmp_path, beyond=beyond)))
-        assert ("2 of 20 clients have a label that is none of the 2 classes" in caplog.text) is (beyond == 2)
+        assert (f"{beyond} of 20 clients have a label that is none of the 2 classes" in caplog.text) is (
+            beyond > 0
+        )
     assert "set dataset.classes=8 if" in caplog.text
     for one in found[1:]:
         assert (one.notes, one.warnings, one.uncovered) == (

@@ -347,7 +347,7 @@ def test_a_start_of_torch_or_safetensors_is_that_of_the_same_arrays_and_nothing_
         save(state | {"0.weight": value}, path)
         with pytest.raises(SettingError, match=f"^start is '.*{said}"):
             start_from(model, path)
-    path.write_bytes(path.read_bytes()[:100])
+    path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(SettingError, match=r"^start is '.*it is damaged"):
         start_from(model, path)
     assert not (tmp_path / "made").exists()

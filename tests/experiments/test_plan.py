@@ -294,7 +294,7 @@ def test_nothing_is_written_over_and_mistakes_are_sentences(make, tmp_path):
     (tmp_path / "blank").write_text("\n")
     for error, says, given in (
         (DataError, "exists already", "text=blank file=words.txt"),
-        (DataError, "none cannot be read .*No such file", "text=none file=new.txt"),
+        (DataError, "none cannot be read .*none does not exist", "text=none file=new.txt"),
         (DataError, "contains no words", "text=blank file=new.txt"),
         (SettingError, "size is 0", "text=blank file=new.txt size=0"),
         (SettingError, "level is 'letters'; it should be 'words' or 'char", "file=new.txt level=letters"),
