@@ -209,8 +209,8 @@ def make_client_app(
     @app.train()
     def train(message: Message, context: Context) -> Message:
         tasks, sent = unpack(message)
-        played = (play(resident, examples_of, sent, task, context, plan, on_failure) for task in tasks)
-        return pack([*played], message)
+        values = [play(resident, examples_of, sent, task, context, plan, on_failure) for task in tasks]
+        return pack(values, message)
 
     return app
 
@@ -228,9 +228,13 @@ def unpack(message: Message) -> tuple[list[Task], Sent]:
 
 def part_of(message: Message, tasks: Sequence[Task]) -> Message:
     """Return `message` with these of its tasks alone, under its id."""
-    record = ConfigRecord({**message.content.config_records[wire.TASK]})
-    record[wire.CLIENT] = [task.turn.client for task in tasks]
-    record[wire.MASK_KEY] = [task.mask_key.reveal() for task in tasks]
+    record = ConfigRecord(
+        {
+            **message.content.config_records[wire.TASK],
+            wire.CLIENT: [task.turn.client for task in tasks],
+            wire.MASK_KEY: [task.mask_key.reveal() for task in tasks],
+        }
+    )
     part = copy(message)
     part.content = RecordDict({wire.MODEL: message.content.array_records[wire.MODEL], wire.TASK: record})
     return part

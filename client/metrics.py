@@ -147,8 +147,7 @@ class Top5(Metric):
         self._found = self._seen = 0
 
     def add(self, outputs: "Tensor", targets: "Tensor") -> None:
-        best = outputs.topk(_PLACES, dim=-1).indices
-        self._found += int((best == targets[:, None]).any(-1).sum())
+        self._found += int((outputs.topk(_PLACES).indices == targets[:, None]).sum())
         self._seen += len(targets)
 
     def value(self) -> float:

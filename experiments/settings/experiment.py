@@ -37,8 +37,6 @@ from server.state import check_one_scale
 # Rounds of an epoch beyond which it is not designed unless it was asked for.
 LONGEST_EPOCH = 1_000_000
 
-START_IS_PUBLIC = "The weights in the file that model.start names count as public: whatever they were trained on is not protected."
-
 
 def shape_of(dataset: Dataset) -> dict[str, Any]:
     """Return what a model is built for: the shape of one input, the number of classes, and the task."""
@@ -183,7 +181,8 @@ def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
         dataset = load_dataset(arguments(settings.dataset), settings.model.name)
     model = build_model(settings.model, dataset, settings.seed)
     if settings.model.start is not None:
-        dataset = replace(dataset, uncovered=(*dataset.uncovered, START_IS_PUBLIC))
+        said = "The weights in the file that model.start names count as public: whatever they were trained on is not protected."
+        dataset = replace(dataset, uncovered=(*dataset.uncovered, said))
     participation = _participation(settings, dataset)
     dimension = layout_of(model).dimension
     with keyed("mechanism", ("name",)), keyed("population", ("rounds_per_epoch",)):

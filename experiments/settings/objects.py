@@ -26,8 +26,6 @@ from experiments.settings.values import as_overrides
 from fedmf.errors import SettingError
 from fedmf.mechanisms import Family
 
-_PLAIN = (str, int, float, tuple, type(None))
-
 
 def named(settings: Mapping[str, object]) -> tuple[list[str], dict[str, Any]]:
     """Return `settings` as overrides, and the objects among them that no import finds, by the paths that name them.
@@ -43,7 +41,7 @@ def named(settings: Mapping[str, object]) -> tuple[list[str], dict[str, Any]]:
         if isinstance(group, Mapping) and _is_code(group.get("name")):
             overrides.append(f"{key}=custom")
         # What a loader holds may be its clients' data, of which no digest is shown; the key of the checkpoint notices others.
-        plain = () if key.partition(".")[0] == "dataset" else _PLAIN
+        plain = () if key.partition(".")[0] == "dataset" else (str, int, float, tuple, type(None))
         overrides += as_overrides({key: group}, path_of=partial(_path_of, lent, plain))
     return overrides, lent
 
