@@ -58,7 +58,7 @@ def test_a_regression_learns_from_columns_of_a_table_and_a_bad_target_is_a_zero_
     )
     result = run(*data, *FEW, "metrics=[mae]", run={"directory": str(tmp_path / "r")})
     assert "12 of 300 clients failed and count as zeros" in capsys.readouterr().err
-    assert result.summary["r2"] > 0.6, result.summary
+    assert result.summary["r2"] > 0.25, result.summary
     assert re.match(
         "Learnt: R² .*, better than always answering the mean of the test targets .0.; ", result.learning
     )
