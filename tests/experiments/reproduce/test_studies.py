@@ -67,11 +67,11 @@ def test_every_committed_run_is_of_a_cell_and_every_cell_has_runs(file):
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES)
-def test_the_settings_of_every_mechanism_compose(name, size):
-    for task in Study(name, size).tasks:
-        for cell in {cell.mechanism: cell for cell in task.cells.values()}.values():
-            given = compose("config", [*cell.overrides, "seed=0"], Settings)
-            assert (given.compression.keep_probability, given.privacy.epsilon) == (cell.keep, cell.epsilon)
+def test_the_settings_of_every_mechanism_and_task_compose(name, size):
+    cells = [cell for task in Study(name, size).tasks for cell in task.cells.values()]
+    for cell in ({cell.mechanism: cell for cell in cells} | {cell.task: cell for cell in cells}).values():
+        given = compose("config", [*cell.overrides, "seed=0"], Settings)
+        assert (given.compression.keep_probability, given.privacy.epsilon) == (cell.keep, cell.epsilon)
 
 
 def test_each_search_starts_where_the_neighbour_ended_and_the_mean_of_the_seeds_decides():
