@@ -38,6 +38,7 @@ from experiments.settings.figures import (
     MOST_ROUNDS,
     PlanSettings,
     advised,
+    factorize_once,
     plan_of,
     plans_to_try,
     privacy_of,
@@ -48,13 +49,7 @@ from experiments.settings.log import messages
 from experiments.settings.recorded import flattened
 from experiments.settings.schema import Settings
 from experiments.settings.values import keyed
-from fedmf.accounting import (
-    EpochEvent,
-    Ledger,
-    calibrate_noise_multiplier,
-    divergence,
-    privacy_spent,
-)
+from fedmf.accounting import EpochEvent, Ledger, calibrate_noise_multiplier, divergence, privacy_spent
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.mechanisms import design_run
@@ -195,6 +190,7 @@ def from_run(settings: Settings) -> dict[str, Any]:
     has_own_rounds = who.cohort_size != usual.cohort_size or who.rounds_per_epoch is not None
     if has_own_rounds or settings.privacy.epsilon is None:
         return document
+    messages.info("population.cohort_size is not given: several cohorts are compared")
     plans = plans_to_try(
         partial(_with_other_sizes, settings, dataset),
         experiment.plan.participation.clients,
@@ -215,7 +211,9 @@ def _with_other_sizes(
     population = replace(settings.population, cohort_size=cohort_size, epochs=epochs)
     compression = replace(settings.compression, keep_probability=keep_probability)
     with suppress(SettingError):
-        return build(replace(settings, population=population, compression=compression), dataset).plan
+        return build(
+            replace(settings, population=population, compression=compression), dataset, factorize_once
+        ).plan
     return None
 
 
@@ -336,8 +334,7 @@ def asked(arguments: Sequence[str]) -> PlanSettings | Settings:
         )
     if not of_a_run:
         return compose("plan", arguments, PlanSettings)
-    # With torch, and the bars of sweeps: figures have no need of them.
-    from experiments.session.resume import run_settings
+    from experiments.session.resume import run_settings  # with torch, and the bars of sweeps
     from experiments.settings.jobs import without_files
 
     return run_settings(without_files(arguments))

@@ -3,7 +3,7 @@
 `Clients` is the part that a process which runs clients needs: no plan is designed and no cost calculated there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -22,6 +22,7 @@ from experiments.settings.groups import DeploymentSettings, build_optimizer, fac
 from experiments.settings.schema import ClippingSettings, PopulationSettings, Settings
 from experiments.settings.values import keyed, plain, with_key
 from fedmf.errors import SettingError
+from fedmf.mechanisms import RunFactorization
 from fedmf.outlook import misgivings
 from fedmf.participation import rounds_that_fit
 from fedmf.plan import Compression, Participation, Plan, PrivacyTarget, make_plan
@@ -158,8 +159,12 @@ class Experiment(Clients):
         return (*self.dataset.warnings, *of_plan)
 
 
-def build(settings: Settings, dataset: Dataset | None = None) -> Experiment:
+def build(
+    settings: Settings, dataset: Dataset | None = None, factorize: Callable[..., RunFactorization] = factorize
+) -> Experiment:
     """Return the experiment that `settings` describe, on their data set or on `dataset` in its place.
+
+    `factorize` may be one that remembers.
 
     Raises a `FedmfError` for anything that cannot run as asked.
     """

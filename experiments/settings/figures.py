@@ -71,7 +71,7 @@ class PlanSettings:
     output: Output = setting("text", PRINTED)
 
 
-_factorize = lru_cache(maxsize=16)(factorize)  # settings of one table share it
+factorize_once = lru_cache(maxsize=1)(factorize)  # rows of a table that follow each other share it
 
 
 def privacy_of(settings: PlanSettings) -> PrivacyTarget:
@@ -106,7 +106,9 @@ def plan_of(
             compression=compression,
         ),
         privacy=privacy,
-        factorization=_factorize(name, "run", rounds, epochs, beta=settings.momentum, schedule="constant"),
+        factorization=factorize_once(
+            name, "run", rounds, epochs, beta=settings.momentum, schedule="constant"
+        ),
         seed=PublicSeed(0),
     )
 
