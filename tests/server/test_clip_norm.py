@@ -115,6 +115,7 @@ def test_one_client_moves_a_count_by_at_most_one_whatever_byte_it_sends():
             commit=(others := []).append,
         )
         assert honestly[-1].count.noisy - others[-1].count.noisy == pytest.approx(moves, abs=1e-9)
+    assert PLAN.client_plan.sends_bit
     assert zeros(Task(wire.Turn(1, 0, 0, "3"), KEY), PLAN.client_plan)[-1 - wire.TAG_BYTES] == 0
 
 
