@@ -97,6 +97,10 @@ def two_layers(*, frozen=True):
     return model
 
 
+def trainer_of(model):
+    return Trainer(model, SETTINGS, "classification")
+
+
 def update_of(trainer, start=None):
     start = flat_parameters(trainer._model) if start is None else start
     return trainer.update(start, X, Y, order=np.random.default_rng(1))
@@ -120,7 +124,7 @@ def test_what_is_frozen_is_not_counted_and_bit_equal_after_the_training_of_plain
         sgd.zero_grad()
         nn.functional.cross_entropy(twin(torch.from_numpy(X[batch])), torch.from_numpy(Y[batch])).backward()
         sgd.step()
-    start, trainer = flat_parameters(model), Trainer(model, SETTINGS, "classification")
+    start, trainer = flat_parameters(model), trainer_of(model)
     np.testing.assert_allclose(update_of(trainer, start), flat_parameters(twin) - start, atol=1e-6)
     assert trainer.changed_tensors() == []
     for name, tensor in fixed_tensors(trainer._model).items():
@@ -170,7 +174,7 @@ def test_models_that_cannot_be_trained_are_errors(said):
     model = two_layers()
     UNTRAINABLE[said](model)
     with pytest.raises(SettingError, match=said):
-        Trainer(model, SETTINGS, "classification")
+        trainer_of(model)
 
 
 def normalised(*, frozen=False, evaluated=False):
@@ -185,9 +189,9 @@ def normalised(*, frozen=False, evaluated=False):
 @pytest.mark.parametrize("how", [{"frozen": True}, {"evaluated": True}], ids=str)
 def test_batch_norm_at_rest_trains_in_evaluation_mode_and_stays_bit_equal(how):
     without = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False))
-    assert update_of(Trainer(without, SETTINGS, "classification")).any()  # it has no state
+    assert update_of(trainer_of(without)).any()  # it has no state
     model = normalised(**how)
-    trainer = Trainer(model, SETTINGS, "classification")
+    trainer = trainer_of(model)
     assert update_of(trainer).any()
     assert trainer._model.training
     assert not trainer._model[1].training
@@ -212,21 +216,17 @@ class Scaled(nn.Sequential):
         return super().forward(x) * self.factor
 
 
-def other_tensor(model):
-    model.factor = torch.full((3,), 3.0)
-
-
 CHANGES = {
     "in place": lambda model: model.factor.mul_(1.5),
     "a frozen weight": lambda model: model[0].weight.data.mul_(1.5),
     "the sign of zero": lambda model: model.zeros.neg_(),
-    "another tensor": other_tensor,
+    "another tensor": lambda model: setattr(model, "factor", torch.full((3,), 3.0)),
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_what_does_not_train_is_found_and_reaches_no_other_client(name):
-    trainer, start = Trainer(Scaled(CHANGES[name]), SETTINGS, "classification"), flat_parameters(Scaled())
+    trainer, start = trainer_of(Scaled(CHANGES[name])), flat_parameters(Scaled())
     assert trainer.changed_tensors() == []
     first = update_of(trainer, start)
     assert trainer.changed_tensors() != []
@@ -235,7 +235,7 @@ def test_a_change_of_what_does_not_train_is_found_and_reaches_no_other_client(na
 
 def test_constant_buffers_train_and_are_stored_where_they_count_to_the_state():
     model, other = Scaled(), Scaled()
-    trainer = Trainer(model, SETTINGS, "classification")
+    trainer = trainer_of(model)
     assert update_of(trainer).any()
     assert trainer.changed_tensors() == []
     arrays = model_arrays(model, flat_parameters(model))
@@ -251,18 +251,14 @@ def test_the_digest_tells_every_bit_of_the_fixed_part_and_nothing_of_what_trains
     same.load_state_dict(model.state_dict())
     with torch.no_grad():
         same[1].weight.add_(1)
-    digest = Trainer(model, SETTINGS, "classification").fixed_digest
-    assert (
-        digest
-        == Trainer(same, SETTINGS, "classification").fixed_digest
-        == digest_tensors(fixed_tensors(model))
-    )
+    digest = trainer_of(model).fixed_digest
+    assert digest == trainer_of(same).fixed_digest == digest_tensors(fixed_tensors(model))
     for name in ("in place", "a frozen weight", "the sign of zero"):
         other = copy.deepcopy(same)
         with torch.no_grad():
             CHANGES[name](other)
-        assert Trainer(other, SETTINGS, "classification").fixed_digest != digest
-    assert Trainer(two_layers(frozen=False), SETTINGS, "classification").fixed_digest == ""
+        assert trainer_of(other).fixed_digest != digest
+    assert trainer_of(two_layers(frozen=False)).fixed_digest == ""
 
 
 def saved(path, **arrays):
@@ -375,7 +371,7 @@ def test_only_adapters_and_what_is_named_train_and_a_layer_in_two_places_has_one
     model = with_adapters(two_layers(), 2, layers=["0"], trainable=["2.*"])
     assert layout_of(model).names == ("0.low_rank_in", "0.low_rank_out", "2.weight", "2.bias")
     assert layout_of(model).dimension == 2 * 4 + 5 * 2 + 5 * 3 + 3
-    trainer = Trainer(model, SETTINGS, "classification")
+    trainer = trainer_of(model)
     split = layout_of(model).split(update_of(trainer))
     assert split["0.low_rank_out"].any()
     assert split["2.weight"].any()
