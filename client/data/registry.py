@@ -12,7 +12,7 @@ from typing import Any
 
 from client.data import arrays, benchmarks, bundled
 from client.data.dataset import Dataset, Public
-from client.data.inspection import inspected, log_zeros
+from client.data.inspection import inspected
 from client.data.limits import check_counted, hold_out, limited
 from client.data.own import LICENCE, TEXT_SETTINGS, OwnSettings
 from client.data.partitioned import load_partitioned
@@ -225,7 +225,6 @@ def load(
     dataset = limited(dataset, public, path=path, **limits)
     if public is None:
         dataset = inspected(dataset, is_whole=limits.get("max_test_examples") is None)
-        log_zeros(dataset)
     if held_out is not None:
         dataset = hold_out(dataset, held_out, held_out_use, max_test_examples)
     if public is None:

@@ -14,6 +14,7 @@ from torch import nn
 
 import client.models
 from client.data import Dataset, Examples, Public
+from client.data.inspection import log_zeros
 from client.parameters import check_trainable, digest_tensors, fixed_tensors, flat_parameters, layout_of
 from client.settings import TrainingSettings
 from client.training import Trainer, check_available
@@ -184,6 +185,10 @@ def build(
         )
     if dataset is None:
         dataset = load_dataset(arguments(settings.dataset), settings.model.name)
+        if not isinstance(
+            settings.engine, DeploymentSettings
+        ):  # whose log Flower shows to who submits the run
+            log_zeros(dataset)
     model = build_model(settings.model, dataset, settings.seed)
     if settings.model.start is not None:
         said = "The weights in the file that model.start names count as public: whatever they were trained on is not protected."

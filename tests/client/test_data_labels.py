@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from client.data import Public, load
-from client.data.inspection import inspected
+from client.data.inspection import inspected, log_zeros
 from experiments.settings.compose import compose
 from experiments.settings.experiment import build
 from experiments.settings.schema import Settings
@@ -70,6 +70,7 @@ def test_a_training_row_with_none_of_the_classes_concerns_its_user_alone(
         "a label that could not be read" if labels[0] != 9 else "the label 9; .*: set dataset.classes=10"
     )
     assert_fails_alone(dataset, 2, f"client 2 of dataset .* holds {sentence}")
+    log_zeros(dataset)
     assert "1 of 3 clients have a label that is none of the 2 classes" in caplog.text
     assert ("list the names of all classes in dataset.labels" in caplog.text) is bool(dataset.labels)
 
@@ -81,6 +82,7 @@ def test_a_column_of_lists_has_the_labels_and_another_length_concerns_its_user_a
     assert (dataset.task, dataset.classes, dataset.columns) == ("multilabel", 3, ("place", "height"))
     assert dataset.test.y.tolist() == lists[9:]
     assert_fails_alone(dataset, 2, "targets that are not finite")
+    log_zeros(dataset)
     assert "1 of 3 clients have a target that is no finite number" in caplog.text
     for others in ([["a"]] * 12, [[]] * 12):
         with pytest.raises(DataError, match="it must be the only label, of numbers"):
@@ -228,7 +230,9 @@ def test_turns_that_will_be_zeros_are_logged_and_leave_no_other_trace(tmp_path, 
     found = []
     for beyond in (0, 1, 2):
         with caplog.at_level(logging.WARNING):
-            found.append(load("by_user_parquet", path=table(tmp_path, beyond=beyond)))
+            path = table(tmp_path, beyond=beyond)
+            found.append(load("by_user_parquet", path=path))
+            log_zeros(found[-1])
         assert (f"{beyond} of 20 clients have a label that is none of the 2 classes" in caplog.text) is (
             beyond > 0
         )
@@ -239,6 +243,17 @@ def test_turns_that_will_be_zeros_are_logged_and_leave_no_other_trace(tmp_path, 
             found[0].warnings,
             found[0].uncovered,
         )
+    caplog.clear()
+    of_nodes = ["engine=deployment", "population.min_available=20"]  # the log is that of who submits the run
+    for engine, count in (of_nodes, 0), (["engine=local"], 1):
+        build(
+            compose(
+                "config",
+                ["dataset=by_user_parquet", f"dataset.path={path}", "population.cohort_size=5", *engine],
+                Settings,
+            )
+        )
+        assert caplog.text.count("on this machine only") == count
     with pytest.raises(
         DataError, match=r"the label 7; with classes=2 it must be 0 to 1: set dataset\.classes=8"
     ):
