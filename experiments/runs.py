@@ -29,7 +29,7 @@ def runs(settings: RunsSettings) -> None:
     # In the place of accuracy the scores of the tasks that there are.
     keys = [name for key in COLUMNS for name in (shown if key == HEADLINES[0] else [key])]
     document = [{key: row.get(key) for key in keys} for row in rows]
-    columns = {key: output.NUMBER if key in ("epsilon", *HEADLINES) else {} for key in keys}
+    columns = {key: output.NUMBER if key in ("epsilon", *HEADLINES) else {"overflow": "fold"} for key in keys}
     cells = [[text_of(key, value) for key, value in row.items()] for row in document]
     output.show(settings.output, document, lambda: output.print_table("Runs", columns, cells))
 

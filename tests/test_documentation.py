@@ -106,12 +106,12 @@ def test_every_document_that_the_code_names_exists():
 
 
 def test_contributing_names_every_package():
-    """A package of experiments/ that is no command, and every package of fedmf/, has a row."""
+    """A package of experiments/ that is no command, and every package of fedmf/ and client/, has a row."""
     table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Packages")[2].partition("\n## ")[0]
     listed = set(re.findall(r"^\| `([\w/]+)/` \|", table, re.MULTILINE))
     packages = {
         str(folder.parent.relative_to(ROOT))
-        for package in ("fedmf", "experiments")
+        for package in ("fedmf", "client", "experiments")
         for folder in (ROOT / package).glob("*/__init__.py")
         if not (folder.parent / "__main__.py").exists()
     }
@@ -127,6 +127,9 @@ def test_every_test_and_plot_that_the_report_names_is_there():
     assert not [name for name in named if name not in code]
     folders = [ROOT / "docs" / folder for folder in ("results", "assets")]
     assert all(any((folder / plot).exists() for folder in folders) for plot in plots)
+    for module in re.findall(r"python -m ([\w.]+)", text):
+        places = [ROOT / folder / module.replace(".", "/") for folder in ("", "tests", "tests/helpers")]
+        assert any(place.is_dir() or place.with_suffix(".py").exists() for place in places), module
 
 
 RULES, SCRAPE = ROOT / "docs/prometheus/fedmf-alerts.yml", ROOT / "docs/prometheus/prometheus.yml"

@@ -312,7 +312,7 @@ def read_images(folder: Path, wanted: Sequence[str] | None, settings: OwnSetting
     parts = ("user", "label") if settings.has_users else ("label",)
     depth, right = len(parts) + 1, "/".join([*parts, "file"]).upper()
     if not folder.is_dir():
-        raise DataError(f"The data folder {folder} does not exist; path must name a folder of pictures.")
+        raise DataError(f"{folder} is no folder; path must name a folder of pictures, unpacked.")
     listed = next((folder / name for name in TABLES_OF_PICTURES if (folder / name).is_file()), None)
     if settings.table is not None:
         listed = Path(settings.table).expanduser()

@@ -47,6 +47,7 @@ ROUNDS, CLIENTS = 20, 8  # of a rehearsal, at most
 BATCHES = 2  # of a made-up client
 MOST_SCORED = 1000  # public examples in a rehearsal
 SHARES = (0.3, 0.1, 0.03, 0.01)  # of the run's client learning rate that are rehearsed
+FEW_ROWS = 200  # on fewer public rows a rehearsal that does not learn tells little
 LESS = (0.1, 0.3)  # of its server's rate, with which as much less noise comes into a step
 
 
@@ -132,7 +133,7 @@ def learning(settings: Settings, experiment: Experiment, end: Score) -> dict[str
     better = f"better than always answering {base.answer} ({text_of(name, base.chance)})"
     loss = f"the loss {'fell' if end.loss < base.loss else 'rose'} from {base.loss:.4g} to {end.loss:.4g}"
     if learnt:
-        sentence = f"Learnt: {reached}, {better}; {loss}."
+        sentence = f"Learnt: {reached}, {better}; {loss}{', which smaller rates may avoid' * (end.loss > base.loss)}."
     else:
         unclear = f"not clearly {better} with {end.counted} test examples;"
         found = unclear if score_of(end) > base.chance else f"no {better};"
@@ -144,7 +145,8 @@ def learning(settings: Settings, experiment: Experiment, end: Score) -> dict[str
 def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: str) -> str:
     messages.info("this run did not learn: its learning rates are rehearsed on public rows, without noise")
     rounds = min(ROUNDS, experiment.plan.participation.rounds)
-    where = f"in {rounds} of {experiment.plan.participation.rounds} rounds on public rows"
+    rows = len(experiment.dataset.test) // 2  # the others score
+    where = f"in {rounds} of {experiment.plan.participation.rounds} rounds on {rows:,} public rows"
     if own := rehearsed(
         "the same rates", experiment, base, experiment.training, experiment.optimizer, rounds
     ):
@@ -167,7 +169,8 @@ def _advice(settings: Settings, experiment: Experiment, base: Baseline, name: st
     same = f"the same rates without noise and masks do no better {where}"
     if others[best]:
         return f"{same}, where {best} reaches {text_of(name, others[best])}: try {best}"
-    return f"{same}, nor does {', '.join(others)}: look at the model and the data, or train longer"
+    few = " (so few rows may not show what all clients' data do)" * (rows < FEW_ROWS)
+    return f"{same}, nor does {', '.join(others)}{few}: look at the model and the data, or train longer"
 
 
 def shares_of(rate: float, shares: tuple[float, ...]) -> list[float]:

@@ -37,6 +37,15 @@ def turn(trainer, client=0, start=None, generator=np.random.PCG64):
     return trainer.update(start, *examples(client), order=np.random.Generator(generator(client)))
 
 
+def test_a_loss_of_a_user_and_a_layer_that_is_not_as_written_are_code_that_could_keep_something():
+    changed = network()
+    changed[2].forward = torch.tanh
+    known = [Trainer(*given, "classification").is_known for given in (
+        (network(), settings()), (network(), settings(loss="users_own:hinge")), (changed, settings()),
+    )]  # fmt: skip
+    assert known == [True, False, False]
+
+
 def twin_update(given, make_optimizer, client=0):
     """Plain torch: a new model and a new torch.optim optimizer over its parameters for each client."""
     model = network()
