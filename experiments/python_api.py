@@ -32,7 +32,7 @@ from experiments.run_files.model_files import load_model, recorded_seed
 from experiments.run_files.reader import Run, read_config, read_run
 from experiments.session.resume import CONSENT, run_settings
 from experiments.session.session import Callback, StoppedByCallback, simulate
-from experiments.settings.compose import compose
+from experiments.settings.compose import check_no_flags, compose
 from experiments.settings.jobs import default_directory
 from experiments.settings.objects import named
 from experiments.settings.recorded import named_code, refuse_code
@@ -276,11 +276,7 @@ class Runner:
         about: Mapping[str, object] = {},
     ) -> Result:
         """Simulate; `again` is the directory of a run that continues, and `about` says how."""
-        for override in overrides:
-            if not isinstance(override, str):
-                raise SettingError(
-                    f"An object of type {type(override).__name__} is no override; give texts such as 'seed=3', or keywords."
-                )
+        check_no_flags(overrides)
         if not isinstance(callbacks, list | tuple):
             raise SettingError(
                 f"callbacks is of type {type(callbacks).__name__}; it must be a list of functions."

@@ -190,8 +190,12 @@ def unknown(command: str, key: str) -> str:
 
 
 def check_no_flags(arguments: Sequence[str], allowed: Collection[str] = ()) -> None:
-    """Raise `SettingError` for an option such as --seed that is none of `allowed`."""
+    """Raise `SettingError` for an option such as --seed that is none of `allowed`, and for what is no text."""
     for argument in arguments:
+        if not isinstance(argument, str):
+            raise SettingError(
+                f"An object of type {type(argument).__name__} is no override; give texts such as 'seed=3', or keywords."
+            )
         if argument.startswith("-") and argument.partition("=")[0] not in allowed:
             raise SettingError(f"{argument} is no option; settings are given as key=value, without dashes.")
 

@@ -155,6 +155,8 @@ def test_a_result_shows_itself_and_does_what_the_commands_do(with_objects, tmp_p
     assert with_objects.plot("epsilon")._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(SettingError, match="no round with a value of top5"):
         with_objects.plot("top5")
+    with pytest.raises(SettingError, match="ndarray is no override"):
+        with_objects.evaluate(np.zeros(2))
     assert with_objects.evaluate(metrics=["f1"])["f1"] == pytest.approx(summary["f1"])
     weights = torch.load(with_objects.export(), weights_only=True)
     assert set(weights) == set(dict(with_objects.model().named_parameters()))
