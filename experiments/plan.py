@@ -17,7 +17,8 @@ From a run's own settings, those of simulate, all of which are in a group (`priv
     python -m experiments.plan model=mlp privacy.epsilon=2
 
 reads the run's data set and prints the plan that the run would follow, without training. Where population.cohort_size has its default,
-the table follows: of cohorts, and of keep probabilities and epochs where these have theirs.
+the table follows: of cohorts, and of keep probabilities and epochs where these have theirs. Where that default is more than there are
+clients, the plan is that of the recommended setting.
 
 `output=json` prints one JSON document. Warnings, such as more noise than signal, are printed on stderr and are in the
 document's `warnings`.
@@ -174,30 +175,53 @@ def of_cost(
 def from_run(settings: Settings) -> dict[str, Any]:
     """Return the plan of the run that `settings` describe, of as many epochs as its max_epsilon lets begin.
 
-    Reads the data set, for its clients and shapes, and builds the model. Raises a `FedmfError` for what cannot run as
-    asked.
+    With the table where its cohort has its default; a default that is more than there are clients is replaced by what the table
+    recommends. Reads the data set, for its clients and shapes, and builds the model. Raises a `FedmfError` for what cannot run
+    as asked.
     """
-    from experiments.settings.data import print_notes  # torch, data and models take seconds to import
+    # torch, data and models take seconds to import
+    from experiments.settings.data import arguments, load_dataset, print_notes
     from experiments.settings.experiment import build
 
     messages.info(f"planning a run on {settings.dataset.name}: its data set is read, nothing is trained")
-    experiment = build(settings)
-    experiment.plan.start_epoch(Ledger())
-    dataset = experiment.dataset
+    dataset = load_dataset(arguments(settings.dataset), settings.model.name)
     print_notes(dataset)
-    document = of_plan(experiment.plan, dataset.unit, experiment.misgivings, dataset.uncovered)
     who, keep, usual = settings.population, settings.compression.keep_probability, Settings.population
-    has_own_rounds = who.cohort_size != usual.cohort_size or who.rounds_per_epoch is not None
-    if has_own_rounds or settings.privacy.epsilon is None:
-        return document
-    messages.info("population.cohort_size is not given: several cohorts are compared")
-    plans = plans_to_try(
-        partial(_with_other_sizes, settings, dataset),
-        experiment.plan.participation.clients,
-        None if who.epochs == usual.epochs else who.epochs,
-        None if keep == Settings.compression.keep_probability else keep,
+    advice: dict[str, Any] = {}
+    if (
+        settings.privacy.epsilon is not None
+        and who.cohort_size == usual.cohort_size
+        and who.rounds_per_epoch is None
+    ):
+        messages.info(
+            f"population.cohort_size has its default, {who.cohort_size}: other cohorts are compared"
+        )
+        plans = plans_to_try(
+            partial(_with_other_sizes, settings, dataset),
+            who.min_available or len(dataset.clients),
+            None if who.epochs == usual.epochs else who.epochs,
+            None if keep == Settings.compression.keep_probability else keep,
+        )
+        if plans:
+            chosen, advice = advised(plans, KEYS_OF_A_RUN)
+            if chosen.participation.clients < who.cohort_size:
+                messages.info(
+                    f"there are {chosen.participation.clients} clients: the plan is of the recommended setting"
+                )
+                settings = replace(
+                    settings,
+                    population=replace(
+                        who,
+                        cohort_size=chosen.participation.cohort_size,
+                        epochs=chosen.participation.epochs,
+                    ),
+                    compression=chosen.compression,
+                )
+    experiment = build(settings, dataset)
+    experiment.plan.start_epoch(Ledger())
+    return (
+        of_plan(experiment.plan, dataset.unit, experiment.misgivings, experiment.dataset.uncovered) | advice
     )
-    return document | (advised(plans, KEYS_OF_A_RUN)[1] if plans else {})
 
 
 def _with_other_sizes(
@@ -208,12 +232,13 @@ def _with_other_sizes(
 
     if rounds * epochs > MOST_ROUNDS:
         return None
-    population = replace(settings.population, cohort_size=cohort_size, epochs=epochs)
-    compression = replace(settings.compression, keep_probability=keep_probability)
+    settings = replace(
+        settings,
+        population=replace(settings.population, cohort_size=cohort_size, epochs=epochs),
+        compression=replace(settings.compression, keep_probability=keep_probability),
+    )
     with suppress(SettingError):
-        return build(
-            replace(settings, population=population, compression=compression), dataset, factorize_once
-        ).plan
+        return build(settings, dataset, factorize_once).plan
     return None
 
 

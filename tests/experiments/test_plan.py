@@ -185,6 +185,12 @@ def test_without_a_cohort_a_table_has_the_plan_of_each_setting_and_recommends_on
     hopeless = planned("clients=30 dimension=50 epsilon=0.1 epochs=1 keep_probability=1")
     assert "(none has 100 rounds)" in hopeless["reason"]
     assert hopeless["reason"].endswith("; but with so much noise runs ended near chance")
+    few = planned("dataset=synthetic dataset.clients=20 population.cohort_size=64 population.epochs=2")
+    assert (few["cohort_size"], few["recommended"][:26], len(few["table"])) == (
+        10,
+        "population.cohort_size=10 ",
+        3,
+    )
     for more, why in (
         ("epochs=9000", "give cohort_size"),
         ("keep_probability=0", "keep_probability is 0.0; it must"),
