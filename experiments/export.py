@@ -13,7 +13,7 @@ import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -67,16 +67,18 @@ def export(settings: ExportSettings) -> None:
     output.show(settings.output, document, lambda: print(files[0]))
 
 
-def written(settings: ExportSettings) -> tuple[list[Path], str]:
-    """Write the model of a finished run; return the files, the model's first, and the statement that goes along.
+def written(settings: ExportSettings, summary: dict[str, Any] | None = None) -> tuple[list[Path], str]:
+    """Write the model of a run; return the files, the model's first, and the statement that goes along.
 
-    Raises a `FedmfError` before anything is written for a run that has not finished, a place that is taken, a package
+    `summary` is that of a run that was stopped, which has written none.
+
+    Raises a `FedmfError` before anything is written for a run that has not finished without `summary`, a place that is taken, a package
     that is not installed, code that only the directory names, and a model that the format cannot hold.
     """
     for package in PACKAGES.get(settings.format, ()):
         need(package, f"format={settings.format}", extra=settings.format)
     directory = Path(settings.directory)
-    run = read_run(directory)
+    run = read_run(directory, summary)
     file = directory / f"model{SUFFIXES[settings.format]}" if settings.to is None else Path(settings.to)
     beside = file.with_name(f"{file.name}.json")  # a torch file's statement
     for path in (file, beside) if settings.format == "torch" else (file,):

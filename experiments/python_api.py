@@ -171,7 +171,7 @@ class Result:
         `result.export(format="safetensors", to="model.safetensors")`.
         """
         with self._asked("export", ExportSettings, overrides, settings) as asked:
-            files, _ = written(asked)
+            files, _ = written(asked, self.stopped)
         return files[0]
 
     @contextmanager
@@ -305,7 +305,7 @@ class Runner:
             )
 
     def load(self, directory: str | Path, *, trust_code: bool = False, **objects: object) -> Result:
-        """Return the finished run in `directory`; raises `RunDirectoryError` where there is none.
+        """Return the finished run in `directory`; raises `RunDirectoryError` where there is none, as where a callback stopped it.
 
         `trust_code`: whether a loader or model that its config.yaml names by import path may be imported. `objects` are those
         that the run was given, such as model=Net.
