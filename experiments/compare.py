@@ -106,7 +106,7 @@ def _print(compared: Comparison, files: Sequence[Path]) -> None:
             **output.NUMBER,
             "overflow": "fold",
             "min_width": max(map(len, name.split())),
-            "no_wrap": name in HEADLINES,
+            "no_wrap": name in map(SHORT.get, HEADLINES),
         }
         for place, name in enumerate(table.header)
     }
@@ -149,7 +149,11 @@ def measured_sections(groups: Sequence[Group], score: str) -> Iterator[Section]:
     """Yield a score against epsilon, bytes and keep probability, each where the groups differ in it."""
     for words, name, causes in MEASURES:
         means = [(group, estimate([run.summary.get(name) for run in group.runs])) for group in groups]
-        points = [(group, mean.mean) for group, mean in means if mean and mean.mean > 0]
+        points = [
+            (group, mean.mean)
+            for group, mean in means
+            if mean and mean.mean > 0 and group.row[score] is not None
+        ]
         values = [x for _, x in points]
         # Values within one percent are one: a calibration ends close to its target, not on it.
         if max(values, default=0) <= 1.01 * min(values, default=0):
@@ -157,8 +161,7 @@ def measured_sections(groups: Sequence[Group], score: str) -> Iterator[Section]:
         caused = next((keys for keys in causes if any(key in groups[0].settings for key in keys)), ())
         members: dict[str, list[tuple[Group, float]]] = defaultdict(list)
         for group, x in points:
-            if group.row[score] is not None:
-                members[title_of(group, without(group.settings, caused))].append((group, x))
+            members[title_of(group, without(group.settings, caused))].append((group, x))
         lines = {
             # a line of one group is the group's, by the name that it has in every plot
             title if len(alike) > 1 else title_of(alike[0][0]): {
@@ -170,7 +173,7 @@ def measured_sections(groups: Sequence[Group], score: str) -> Iterator[Section]:
             score,
             f"against {words}",
             lines,
-            f"{len(points)} of {len(groups)} groups have a value. From {SUMMARY}: {score}, {name}.",
+            f"{len(points)} of {len(groups)} groups have both values. From {SUMMARY}: {score}, {name}.",
             x_label=words,
             log=max(values) >= 3 * min(values),
             bytes_on="x" if "bytes" in name else "",

@@ -249,7 +249,12 @@ def results_table(compared: Comparison, with_links: bool = False) -> Table:
     names, others = short_names(own), [without(group.settings, tuple(own)) for group in groups]
     columns = {
         "run": [_names(group, compared.directory if with_links else None) for group in groups],
-        **{name: [_metric(name, group.row) for group in groups] for name in metrics},
+        **{
+            SHORT[name] if name in compared.headlines else name: [
+                _metric(name, group.row) for group in groups
+            ]
+            for name in metrics
+        },
         "epsilon spent": [largest_epsilon(group.runs) for group in groups],
         **{names[key]: [text_of(key, group.settings[key]) for group in groups] for key in own},
     }
@@ -310,7 +315,7 @@ def _figures(compared: Comparison) -> tuple[dict[str, str], dict[str, list[str]]
 _LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "–": "--", "…": r"\ldots{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "²": "$^2$", "–": "--", "…": r"\ldots{}"}
 )
 
 
@@ -320,8 +325,8 @@ def latex(table: Table) -> str:
     header, *rows = (
         " & ".join(cell.translate(_LATEX) for cell in cells) + r" \\" for cells in (table.header, *table.rows)
     )
-    begin = [rf"\begin{{tabular}}{{{places}}}", r"\toprule", header, r"\midrule"]
-    return "\n".join([*begin, *rows, r"\bottomrule", r"\end{tabular}", ""])
+    begin, end = rf"\begin{{tabular}}{{{places}}}", r"\end{tabular}"
+    return "\n".join([begin, r"\toprule", header, r"\midrule", *rows, r"\bottomrule", end, ""])
 
 
 def largest_epsilon(runs: Sequence[Run]) -> str:

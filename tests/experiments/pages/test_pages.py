@@ -215,6 +215,22 @@ def test_runs_of_several_folders_are_chosen_and_sorted_and_unlike_ones_have_thei
         compared("where=model=lstm")
 
 
+def test_a_score_is_drawn_and_counted_for_the_groups_that_have_it(tmp_path, compared, monkeypatch):
+    written_run.sweep(tmp_path, epsilons=(1.0, 8.0))
+    monkeypatch.delitem(written_run.SUMMARY, "accuracy")
+    written_run.write(
+        tmp_path / "amounts",
+        summary={"r2": 0.5, "epsilon": None},
+        metrics=[line | {"r2": 0.5} for line in written_run.metrics()],
+    )
+    html, tex = compared()[1], (tmp_path / "compare.tex").read_text()
+    found = [
+        words in html
+        for words in ("2 of 3 groups have both values", ">R²</th>", "R² by round", "R² against epsilon")
+    ]
+    assert (*found, "& R$^2$ &" in tex) == (True, True, True, False, True)
+
+
 def test_unfinished_and_unreadable_runs_are_named_and_do_not_count(tmp_path, compared):
     written_run.write(tmp_path / "crashed", summary=None)
     with pytest.raises(RunDirectoryError, match=r"no finished run; it must be .* crashed is unfinished"):
