@@ -114,18 +114,19 @@ def default_directory(directory: object) -> str:
     return datetime.now().strftime("runs/%Y-%m-%d_%H-%M-%S-%f") if unnamed else str(directory)
 
 
-def check_sweeper(sweeper: Any, metric: str | None) -> None:
-    """Raise `SettingError` for a sweeper that would choose by no value, or choose the worst."""
+def mistake_of(sweeper: Any, metric: str | None) -> str:
+    """Return the error of a sweeper that would choose by no value, or choose the worst; "" of any other."""
     if str(sweeper.get("_target_")).endswith(".BasicSweeper"):
-        return
+        return ""
     if metric is None:
-        raise SettingError(
-            "run.optimized_metric is null, but the sweeper chooses by a value of every run; set it to one of metrics."
-        )
+        return "run.optimized_metric is null, but the sweeper chooses by a value of every run; set it to one of metrics."
     wanted = {True: "maximize", False: "minimize"}.get(BETTER_IF_LARGER.get(metric))  # type: ignore[arg-type]
     chosen = getattr(sweeper.get("direction"), "name", wanted)
-    if wanted and chosen != wanted:
-        raise SettingError(f"hydra.sweeper.direction is {chosen}; it must be {wanted} for {metric}.")
+    return (
+        f"hydra.sweeper.direction is {chosen}; it must be {wanted} for {metric}."
+        if wanted not in (None, chosen)
+        else ""
+    )
 
 
 def _call(job: Job, config: DictConfig) -> float | None:
@@ -137,18 +138,17 @@ def _call(job: Job, config: DictConfig) -> float | None:
     try:
         settings = make(Settings, as_plain(config))
         if name == "job 0":
+            _said.clear()
             messages.info(
                 f"a sweep; `{called('compare')} directory={hydra_config.sweep.dir}` compares its runs\n"
                 "Each epsilon is that of its run alone: runs on the same clients compose."
             )
             if (chosen := settings.run.optimized_metric) is not None:
                 messages.info(CHOOSING.format(metric=chosen))
-            messages.addFilter(is_new)
-            shown.callback(messages.removeFilter, is_new)
-            _said.clear()
         if name:
+            messages.addFilter(is_new)  # of each process that has jobs; nothing the second time
+            shown.callback(messages.removeFilter, is_new)
             messages.info(f"{name}: {' '.join(map(in_short, given))}")
-            check_sweeper(hydra_config.sweeper, settings.run.optimized_metric)
         value = job(settings, directory, name)
         if name and value is not None and math.isnan(value):
             raise SettingError(
@@ -173,11 +173,11 @@ def in_short(override: str) -> str:
     return f"{key}{equals}{float(value):.6g}" if _SAMPLED.fullmatch(value) else override
 
 
-_said: set[str] = set()  # what the jobs of this sweep have told the user
+_said: set[str] = set()  # what the jobs of this sweep in this process have told the user
 
 
 def is_new(record: logging.LogRecord) -> bool:
-    """Return whether no job of the sweep has said the same: a filter. In JSON each line is one run's."""
+    """Return whether no job of the sweep in this process has said the same: a filter. In JSON each line is one run's."""
     text, before = record.getMessage(), len(_said)
     _said.add(text)
     return is_on() or len(_said) > before
@@ -193,7 +193,13 @@ class Sweep(Callback):
     """What Hydra calls when a sweep begins and ends and, in their own processes, when its jobs end."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Show one bar where jobs run at once, and remove a link in the place of multirun.yaml: Hydra would write through it."""
+        """Show one bar where jobs run at once, and remove a link in the place of multirun.yaml: Hydra would write through it.
+
+        Exits with code 2 for a sweeper that cannot choose: of an `Exception` here Hydra would make a warning.
+        """
+        if mistake := mistake_of(config.hydra.sweeper, config.run.optimized_metric):
+            messages.error(mistake)
+            sys.exit(2)
         if (file := Path(config.hydra.sweep.dir) / "multirun.yaml").is_symlink():
             file.unlink()
         if config.hydra.launcher.get("n_jobs", 1) != 1 and sys.stderr.isatty() and not is_on():
