@@ -158,6 +158,7 @@ def test_cohorts_of_an_epoch_are_disjoint(data):
 def test_a_whole_epoch_of_many_clients_asks_each_at_most_once(clients):
     asked = np.concatenate(whole_epoch(clients, 1000, clients // 1000, epoch=3, seed=2))
     assert len(np.unique(asked)) == len(asked) == clients // 1000 * 1000
+    assert not np.array_equal(asked[:1000], draw_cohort(clients, 1000, epoch=4, step=0, seed=PublicSeed(2)))
     assert 0 <= asked.min() <= asked.max() < clients
 
 
