@@ -169,8 +169,7 @@ def checked(
             raise DataError(
                 f"{name} in {path} has the shape {array.shape}; it must be ({count},), one for each x."
             )
-        is_bytes = name == "x" and array.dtype == np.uint8
-        if array.dtype.kind not in kinds and not is_bytes:
+        if array.dtype.kind not in kinds and (name != "x" or array.dtype != np.uint8):
             raise DataError(f"{name} in {path} is {array.dtype}; it must hold {right}.")
     if not np.isin(arrays.get("split", 0), (0, 1)).all():
         raise DataError(f"split in {path} holds something else; it must hold 0 (train) or 1 (test).")

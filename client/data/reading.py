@@ -66,10 +66,8 @@ def open_text(path: Path) -> TextIO:
 
     A byte order mark is no part of the text.
     """
-    module = PACKED.get(path.suffix.lower())
-    opener = (
-        open if module is None else importlib.import_module(module).open
-    )  # Python may be built without one
+    # Imported here: Python may be built without one.
+    opener = importlib.import_module(PACKED.get(path.suffix.lower(), "io")).open
     return cast(TextIO, opener(path, "rt", encoding="utf-8-sig"))
 
 

@@ -189,8 +189,11 @@ def from_texts(
     says how much of the test texts is unknown.
     """
     level, vocabulary, is_public = settings.level, settings.vocabulary, rows.public is None
-    missing = np.array([sentence is None for sentence in sentences], bool)
-    rows.check(missing, f"{rows.path} holds no text in {{}}", "every test row must hold one")
+    rows.check(
+        np.array([sentence is None for sentence in sentences], bool),
+        f"{rows.path} holds no text in {{}}",
+        "every test row must hold one",
+    )
     trained = [text for text, is_test in zip(sentences, rows.test, strict=True) if text and not is_test]
     known, source, is_learnt = choose_vocabulary(vocabulary, level, trained, settings.vocabulary_size)
     length = (20 if level == WORDS else 80) if settings.length is None else settings.length
