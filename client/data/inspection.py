@@ -12,7 +12,7 @@ import numpy as np
 
 from client.data.clients import ArrayClients
 from client.data.conversion import as_bytes
-from client.data.dataset import CLASSIFICATION, MOST_CLASSES, OF_NUMBERS, Dataset, pieces
+from client.data.dataset import CLASSIFICATION, MOST_CLASSES, MULTILABEL, OF_NUMBERS, Dataset, pieces
 from client.data.limits import CheckedClients
 from fedmf.checks import counted
 
@@ -66,8 +66,8 @@ def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
         warnings.append("Most inputs are near their largest value, as ink on white is: invert them.")
     if dataset.task in OF_NUMBERS:
         least, most = float(np.min(y)), float(np.max(y))
-        each = f"{counted(dataset.classes, 'number')} a target, from {least:.4g} to {most:.4g}"
-        notes.append(f"the task is {dataset.task}: {each}")
+        each = counted(dataset.classes, "label" if dataset.task == MULTILABEL else "number")
+        notes.append(f"the task is {dataset.task}: {each} a target, from {least:.4g} to {most:.4g}")
         if max(-least, most) > LARGE:
             warnings.append(
                 f"Targets are as large as {max(-least, most):.4g}, and learning rates fit targets of about 1. Divide them by a public "
@@ -97,18 +97,20 @@ def some(names: Sequence[str]) -> str:
 
 
 def log_zeros(dataset: Dataset) -> None:
-    """Log how many clients have a target that is none of the classes, or no number, if any: their turns will be zeros.
+    """Log how many clients have a target that is none of the classes, or no number, or of multilabel not 0 or 1, if any.
 
-    Only targets that are held as an array are read.
+    Their turns will be zeros. Only targets that are held as an array are read.
     """
     clients = dataset.clients.held if isinstance(dataset.clients, CheckedClients) else dataset.clients
     if not isinstance(clients, ArrayClients) or not _is_of_labels(dataset, clients.y):
         return
     sizes, rows = clients.owned(range(len(clients)))
     targets = clients.y[rows]
-    what, remedy = "a target that is no finite number", "correct the data"
+    what = f"a target that is {'not 0 or 1' if dataset.task == MULTILABEL else 'no finite number'}"
+    remedy = "correct the data"
     if dataset.task in OF_NUMBERS:
-        is_wrong = ~np.isfinite(targets).reshape(len(targets), -1).all(axis=1)
+        is_right = np.isin(targets, (0, 1)) if dataset.task == MULTILABEL else np.isfinite(targets)
+        is_wrong = ~is_right.reshape(len(targets), -1).all(axis=1)
     else:
         is_wrong, largest = (targets < 0) | (targets >= dataset.classes), int(targets.max())
         what = f"a label that is none of the {dataset.classes} classes"

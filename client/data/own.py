@@ -308,7 +308,13 @@ def task_of(shown: np.ndarray, who: str, *, typed: bool = True) -> str:
         return REGRESSION
     if shown.ndim > 1 and np.isin(shown, (0, 1)).all() and (shown.sum(axis=1) != 1).any():
         return MULTILABEL
-    what = "rows of whole numbers" if shown.ndim > 1 else "whole numbers as floats"
+    what = (
+        "rows of whole numbers"
+        if shown.ndim > 1
+        else "true and false"
+        if shown.dtype.kind == "b"
+        else "whole numbers as floats"
+    )
     remedy = (
         "store one integer an example for classes, or set task to"
         if typed or shown.ndim > 1

@@ -173,22 +173,30 @@ def read_numbers(
 ) -> np.ndarray:
     """Return columns of numbers, float32 [rows, names], each read as `_numbers` does; of one column of lists of labels their places.
 
-    A list that is not as long as that of the first test row, or as `public` says, is NaN.
+    A list without a number at some place, or of another length than in the first test row, or than `public` says, is a
+    `DataError` in a row that must be right, and else NaN.
     """
     if key == "label" and names[0] in table.names and kind_of(table.held.column(names[0]).type) == LIST:
-        column, first = table.column(names[0], key, (LIST,), advice), int(np.argmax(rows.test))
-        sizes = pc.list_value_length(column)
-        size = rows.public.classes if rows.public else sizes[first].as_py()
-        if len(names) > 1 or not size or kind_of(column.type.value_type) not in NUMBERS:
+        column, where = table.column(names[0], key, (LIST,), advice), table.about(names[0])
+        if len(names) > 1 or kind_of(column.type.value_type) not in NUMBERS:
             raise DataError(
-                f"{table.about(names[0])} is {column.type}; it must be the only label, of numbers."
+                f"{where} is {column.type}; it must be the only label, of numbers: 0 or 1 for each label, such as [0, 1, 1]."
             )
+        sizes, first = pc.list_value_length(column), int(np.argmax(rows.test))
+        size = rows.public.classes if rows.public else sizes[first].as_py() or 1
         column = pc.if_else(pc.equal(sizes, size), column, pa.scalar(None, column.type))
-        return np.stack([pc.list_element(column, place) for place in range(size)], axis=1, dtype="f4")
+        y = np.stack(
+            [pc.list_element(column, place).cast(pa.float32(), safe=False) for place in range(size)], axis=1
+        )
+        rows.check(
+            np.isnan(y).any(axis=1),
+            f"{where} holds no list of numbers in {{}}, or not as many as in the first test row",
+            "each must hold as many, and at least one",
+        )
+        return y
     numbers = np.empty((len(rows.test), len(names)), dtype=np.float32)
-    with np.errstate(over="ignore"):  # infinity, which the check of the examples refuses
-        for place, name in enumerate(names):
-            numbers[:, place] = _numbers(table, name, rows, advice, key)
+    for place, name in enumerate(names):
+        numbers[:, place] = _numbers(table, name, rows, advice, key)
     return numbers
 
 
@@ -299,12 +307,13 @@ def _inputs(
 def _numbers(table: Table, name: str, rows: Owned, advice: str, key: str) -> np.ndarray:
     """Return a column of numbers, float32 [rows]; an empty cell, and what is no number in a table of texts, is NaN.
 
+    Arrow rounds, as in `read_numbers`: where one row is empty, numpy would round all by way of float64, or get objects of bools.
     What a cell of a table without types means follows from the cell alone: 1 for true, 0 for false. One that is none of
     these is a `DataError` in a row that must be right.
     """
     column = table.column(name, key, NUMBERS if table.typed else (TEXT,), advice)
     if table.typed:
-        return column.cast("int8" if kind_of(column.type) == TRUTH else column.type).to_numpy()  # type: ignore[no-any-return]
+        return column.cast(pa.float32(), safe=False).to_numpy()  # type: ignore[no-any-return]
     with suppress(pa.ArrowInvalid):  # several times faster, where all cells are plain numbers
         return column.cast(pa.float32()).to_numpy()  # type: ignore[no-any-return]
     cells = pc.fill_null(pc.utf8_trim(column, characters=" \t"), "")

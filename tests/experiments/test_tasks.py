@@ -129,6 +129,7 @@ def test_metrics_are_those_of_scikit_learn():
     (LABELS[:, 0], {}, ("classification", 2)),
     (USER, {"task": "regression"}, ("regression", 1)),
     (USER * 1.0, {}, "whole numbers as floats in the test rows"),
+    (LABELS[:, 0] > 0, {}, "holds true and false in the test rows"),
     (np.eye(3)[USER % 3], {}, "rows of whole numbers .* set task to multilabel or regression"),
     (LABELS, {"task": "regression", "classes": 3}, "classes is 3, but the task is regression"),
     (np.where(USER == 7, np.nan, AMOUNTS[:, 0]), {}, "holds targets that are not finite"),
