@@ -19,7 +19,7 @@ from fedmf.checks import counted
 log = logging.getLogger(__name__)
 
 # A magnitude of inputs that the models' default learning rates do not fit; standardised inputs stay below.
-LARGE = 20.0
+LARGE = 15.0
 # A largest uint8 input below which 255 is probably not the largest that the data can have.
 DARK = 128
 # A place of the median between the smallest and the largest input, 0 to 1, above which the ground of pictures is probably white.
