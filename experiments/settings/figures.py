@@ -71,7 +71,7 @@ class PlanSettings:
     output: Output = setting("text", PRINTED)
 
 
-factorize_once = lru_cache(maxsize=1)(factorize)  # rows of a table that follow each other share it
+factorize_once = lru_cache(maxsize=16)(factorize)  # rows of a table share it
 
 
 def privacy_of(settings: PlanSettings) -> PrivacyTarget:
