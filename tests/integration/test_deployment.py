@@ -19,7 +19,7 @@ from revealed import OF_A_SIMULATION, OF_NODES, objects, samples
 from runs import metrics, summary
 from server.known_nodes import KnownNode
 
-pytestmark = pytest.mark.deployment
+pytestmark = [pytest.mark.slow, pytest.mark.deployment]
 
 PARAMETERS = 1_000_900
 
@@ -55,7 +55,6 @@ flower_supernode()
 """]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_registered_node_that_pulls_anothers_task_and_reply_can_open_neither(tmp_path, monkeypatch):
     """A SuperLink gives any node the objects that it names; they open with the box key of the node that was asked alone."""
     monkeypatch.setenv("HELD", str(tmp_path))
@@ -91,7 +90,6 @@ def test_a_registered_node_that_pulls_anothers_task_and_reply_can_open_neither(t
     assert [row["replies"] for row in metrics(tmp_path / "r")] == [6, 6]
 
 
-@pytest.mark.slow
 def test_a_node_that_announces_replies_and_never_sends_them_holds_no_round_beyond_its_deadline(
     tmp_path, monkeypatch
 ):
@@ -191,7 +189,6 @@ def count(loopback, directory, data, value_type):
     return row["uplink_bytes"] / 6, newest["network-traffic"]["inbound-bytes"] / 6, on_the_wire / 4
 
 
-@pytest.mark.slow
 def test_what_travels_is_what_is_said(tmp_path):
     """A million parameters at keep 0.01: at most 1.1 times the values and 4 KiB a client.
 
