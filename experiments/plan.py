@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 
 from client.data import Dataset
 from experiments.cli import command, output
-from experiments.pages.wording import bound, holds_for, text_of, words_of
+from experiments.cli.planned import print_text
 from experiments.settings.compose import compose
 from experiments.settings.figures import (
     MOST_ROUNDS,
@@ -47,14 +47,13 @@ from experiments.settings.figures import (
 )
 from experiments.settings.groups import lowest_rms_error
 from experiments.settings.log import messages
-from experiments.settings.recorded import flattened
 from experiments.settings.schema import Settings
 from experiments.settings.values import keyed
 from fedmf.accounting import EpochEvent, Ledger, calibrate_noise_multiplier, divergence, privacy_spent
 from fedmf.accounting.caveats import NOT_COVERED, TIGHT
 from fedmf.errors import ParticipationError, SettingError
 from fedmf.mechanisms import design_run
-from fedmf.outlook import MOST_NOISE, MOST_NOISE_OF_LARGE, about_cost, misgivings, noise_of_run
+from fedmf.outlook import about_cost, misgivings, noise_of_run
 from fedmf.participation import rounds_that_fit
 from fedmf.plan import Plan, PrivacyTarget
 from fedmf.updates.client_plan import default_linf_ratio
@@ -63,28 +62,11 @@ from fedmf.updates.wire import value_bytes
 
 UNIT = "one client"
 KEYS_OF_A_RUN = ("population.cohort_size", "compression.keep_probability", "population.epochs")
-# The columns of a table, with the keys of its rows.
-COLUMNS = {
-    "": "recommended",
-    "cohort n": "cohort_size",
-    "keep gamma": "keep_probability",
-    "epochs E": "epochs",
-    "rounds": "rounds",
-    "noise over signal": "noise_over_signal",
-    "a client sends a round": "uplink_bytes_per_client",
-    "in all": "uplink_bytes_per_client_in_all",
-    "all clients send": "uplink_bytes_of_all_clients",
-}
 # What is not known of a plan of which the cost is known alone.
 UNKNOWN = (
     "floating_point", "uplink_bytes_per_client", "mean_noise_std", "rms_error", "last_error", "independent_rms_error",
     "lowest_rms_error", "model_noise_std", "noise_over_signal",
 )  # fmt: skip
-NOISE_OVER_SIGNAL = (
-    "Noise over signal: how far the noise moves the last model along any one direction (standard deviation), over how far all "
-    f"clipped updates together could. Runs of small models above {MOST_NOISE} ended near chance, of large "
-    f"models above {MOST_NOISE_OF_LARGE}; all below 0.01 learnt (docs/privacy.md)."
-)
 
 
 def from_figures(settings: PlanSettings) -> dict[str, Any]:
@@ -204,18 +186,11 @@ def from_run(settings: Settings) -> dict[str, Any]:
         )
         if plans:
             chosen, advice = advised(plans, KEYS_OF_A_RUN)
-            if chosen.participation.clients < who.cohort_size:
-                messages.info(
-                    f"there are {chosen.participation.clients} clients: the plan is of the recommended setting"
-                )
-                settings = replace(
-                    settings,
-                    population=replace(
-                        who,
-                        cohort_size=chosen.participation.cohort_size,
-                        epochs=chosen.participation.epochs,
-                    ),
-                    compression=chosen.compression,
+            sizes = chosen.participation
+            if sizes.clients < who.cohort_size:
+                messages.info(f"there are {sizes.clients} clients: the plan is of the recommended setting")
+                settings = _resized(
+                    settings, sizes.cohort_size, sizes.epochs, chosen.compression.keep_probability
                 )
     experiment = build(settings, dataset)
     experiment.plan.start_epoch(Ledger())
@@ -232,14 +207,18 @@ def _with_other_sizes(
 
     if rounds * epochs > MOST_ROUNDS:
         return None
-    settings = replace(
+    settings = _resized(settings, cohort_size, epochs, keep_probability)
+    with suppress(SettingError):
+        return build(settings, dataset, factorize_once).plan
+    return None
+
+
+def _resized(settings: Settings, cohort_size: int, epochs: int, keep_probability: float) -> Settings:
+    return replace(
         settings,
         population=replace(settings.population, cohort_size=cohort_size, epochs=epochs),
         compression=replace(settings.compression, keep_probability=keep_probability),
     )
-    with suppress(SettingError):
-        return build(settings, dataset, factorize_once).plan
-    return None
 
 
 def of_plan(
@@ -374,42 +353,6 @@ def _sorted_keys(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         [key for key in keys if key in figures],
         [key for key in keys if key.partition(".")[0] in of_a_run - {"mechanism", "output"}],
     )
-
-
-def print_text(document: dict[str, Any]) -> None:
-    """Print the plan: epsilon with all that it holds for, every figure, and the table if there is one."""
-    how = TIGHT if document["accountant"] == "tight" else f"{document['accountant']} accountant"
-    uncovered = "; ".join(sentence.removesuffix(".") for sentence in document["not_covered"])
-    claim = (
-        f"epsilon = {bound(document['epsilon'])} "
-        f"{holds_for(document['delta'], document['unit_of_privacy'], document['adjacency'])} "
-        f"({'exact' if document['epsilon_exact'] else how}); epochs (one participation each): {document['epochs']}. "
-        f"Not covered: {uncovered}."
-    )
-    if not document["noise_multiplier"]:
-        claim = "NOT private: noise_multiplier is 0, epsilon is infinite."
-    show, lines = partial(output.console().print, markup=False), []
-    if document["noise_over_signal"]:
-        lines.append(NOISE_OVER_SIGNAL)
-    show(claim)
-    rows = [
-        (words_of(key), text_of(key, value))
-        for key, value in flattened(document)
-        if value is not None and not isinstance(value, list) and key not in ("recommended", "reason")
-    ]
-    output.print_table("Plan", {}, rows)
-    if "table" in document:
-        title = (
-            f"{document['clients']:,} clients, {document['parameters']:,} parameters, epsilon {bound(document['epsilon'])} at "
-            f"delta {bound(document['delta'])}"
-        )
-        marked = [
-            ("*" if row["recommended"] else "", *(text_of(key, row[key]) for key in [*COLUMNS.values()][1:]))
-            for row in document["table"]
-        ]
-        output.print_table(title, dict.fromkeys(COLUMNS, output.NUMBER), marked)
-        lines.append(f"* recommended, {document['recommended']}: {document['reason']}.")
-    show(*lines, sep="\n", end="\n" if lines else "")
 
 
 def main(argv: Sequence[str]) -> NoReturn:
