@@ -237,17 +237,8 @@ def new_step(settings: TrainingSettings, parameters: list[Tensor]) -> Step:
         "foreach": True,
         "maximize": False,
     }
-    step: Step = partial(
-        sgd,
-        parameters,
-        momentum_buffer_list=[None] * len(parameters),
-        momentum=settings.momentum,
-        dampening=0.0,
-        nesterov=False,
-        **common,
-    )
     if settings.optimizer == "adam":  # decoupled weight decay: Loshchilov and Hutter 2019
-        step = partial(
+        step: Step = partial(
             adam,
             parameters,
             exp_avgs=[torch.zeros_like(parameter) for parameter in parameters],
@@ -259,6 +250,16 @@ def new_step(settings: TrainingSettings, parameters: list[Tensor]) -> Step:
             beta1=BETAS[0],
             beta2=BETAS[1],
             eps=EPSILON,
+            **common,
+        )
+    else:
+        step = partial(
+            sgd,
+            parameters,
+            momentum_buffer_list=[None] * len(parameters),
+            momentum=settings.momentum,
+            dampening=0.0,
+            nesterov=False,
             **common,
         )
     if not settings.proximal:

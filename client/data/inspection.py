@@ -1,7 +1,7 @@
 """What a user should know of the data before a run: the range of the inputs, and what is probably not as it was meant.
 
 `inspected` reads the test set, which is public: its sentences are printed and recorded. `log_zeros` reads the targets of the
-clients, which are private: its sentence is logged on this machine only, and nothing depends on it.
+clients, which are private: a simulation logs its sentence on this machine only, and nothing depends on it.
 """
 
 import logging

@@ -102,9 +102,8 @@ class Baseline:
         if scored.loss > DIVERGED * self.loss:
             above = half_way
         elif self.task == MULTILABEL:
-            above = min(
-                above, half_way
-            )  # of rare labels no score could be more than the errors of its rows above chance
+            # Of rare labels no score could be more than the errors of its rows above chance.
+            above = min(above, half_way)
         return score_of(scored) > self.chance + above and math.isfinite(scored.loss)
 
 
