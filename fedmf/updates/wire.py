@@ -110,7 +110,7 @@ def decode(data: object, bounds: Bounds, *, kept: int) -> Vector:
     values = np.frombuffer(data, dtype)
     if bounds.value_type == "int8":
         assert bounds.linf_norm is not None  # make_bounds refuses int8 without bounds
-        values = dequantize(np.maximum(values, -127), bounds.linf_norm)
+        values = dequantize(values, bounds.linf_norm)
     largest = float(max(values.max(initial=0), -values.min(initial=0)))  # NaN where one is: both pass it on
     if not np.isfinite(largest):
         return np.zeros(kept, np.float32)

@@ -6,7 +6,7 @@ import re
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from fedmf.errors import RunStoppedError
+from fedmf.errors import ParticipationError, RunStoppedError
 from fedmf.updates import wire
 from nodes import (
     KEYS,
@@ -128,6 +128,13 @@ def test_a_node_that_is_not_ready_counts_for_no_available_client(tmp_path):
     strategy, grid, _ = deployed(tmp_path, {"a": 11, "b": unready(6)}, **WITHOUT)
     with pytest.raises(RunStoppedError, match=r"11 clients behind 1 .*Start more nodes"):
         start(strategy, grid)
+
+
+def test_an_epoch_whose_disjoint_cohorts_do_not_fit_is_not_begun(tmp_path):
+    """`min_available` may be less than the rounds of an epoch need."""
+    with pytest.raises(ParticipationError, match="4 disjoint cohorts of 3 need 12 clients, but there are 11"):
+        start(*deployed(tmp_path, {"a": 11}, least=11)[:2])
+    assert not (tmp_path / ROSTER).exists()
 
 
 # Answers of two nodes in turn, and how often each is asked before both take part.

@@ -28,7 +28,7 @@ from poison import values_in
 from server import membership
 from server.cohort import ROSTER, Roster
 from server.known_nodes import EVERY_NODE, Attendance, KnownNode, KnownNodes, connected, node_key
-from server.membership import DeployedPopulation
+from server.membership import DeployedPopulation, digest_key
 
 LISTED = listing(a=12, b=2)  # PLAN: 12 clients, 4 rounds of 3, 2 epochs
 
@@ -50,6 +50,10 @@ def test_a_client_is_a_nodes_key_and_the_nodes_number_for_it_and_its_own_node_is
     for message in tasks_in(grid):
         name = next(name for name, number in grid.ids.items() if number == message.metadata.dst_node_id)
         assert all(fields[wire.CLIENT].startswith(f"{KEYS[name]}:") for fields in fields_of(message))
+    # Under its node's own key, which is the epoch's for this purpose and none of another.
+    assert message.content.config_records[wire.HELD][wire.DIGEST_KEY] == digest_key(
+        KEY.ratchet().derive("population"), KEYS[name]
+    )
 
 
 def test_the_sum_does_not_depend_on_how_clients_share_messages(tmp_path):
@@ -62,10 +66,8 @@ def test_the_sum_does_not_depend_on_how_clients_share_messages(tmp_path):
         start(strategy, grid, 8)
         models.append(strategy.state.model)
         messages.append(len(tasks_in(grid)))
-    np.testing.assert_array_equal(models[0], models[1])
-    np.testing.assert_array_equal(models[0], models[2])
-    assert messages[0] == 24
-    assert messages[0] > messages[1] > messages[2]
+    np.testing.assert_array_equal(models, [models[0]] * 3)
+    assert 24 == messages[0] > messages[1] > messages[2]
 
 
 def test_a_nodes_sum_is_refused(tmp_path):

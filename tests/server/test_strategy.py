@@ -77,8 +77,7 @@ def test_silence_leaves_a_client_unspent_and_the_round_is_released():
         on_release=[lambda state, release: releases.append(release)],
     )
     assert FIRST not in spent_in(strategy.state.register)
-    assert len(spent_in(strategy.state.register)) == 2
-    assert len(releases[0].answered) == 2
+    assert len(spent_in(strategy.state.register)) == len(releases[0].answered) == 2
 
 
 def test_duplicates_and_replies_to_other_questions_are_dropped_also_where_they_are_passed_in_by_hand():
@@ -251,8 +250,7 @@ def test_after_an_interrupt_of_the_commit_nothing_more_is_asked_or_released():
     for again in (lambda: strategy.start(LocalGrid(worker)), lambda: strategy.aggregate_train(2, [])):
         with pytest.raises(ReleaseOrderError, match="no round can follow round 1 in this process"):
             again()
-    assert committed == [1, 2]
-    assert len(worker.seen) == 6
+    assert (committed, len(worker.seen)) == ([1, 2], 6)
 
 
 def test_a_failing_view_does_not_take_a_release_back():
@@ -279,8 +277,7 @@ def test_a_run_ends_where_its_budget_does_and_leaves_no_key_behind():
     assert all(dict(metrics) == {"replies": 3} for metrics in result.train_metrics_clientapp.values())
     assert dict(result.evaluate_metrics_serverapp[2]) == {"round": 2, "arrays": 1}
     np.testing.assert_array_equal(wire.to_vector(result.arrays[wire.VECTOR].data), strategy.state.model)
-    assert strategy.state.round == 4
-    assert strategy.state.secrets is None
+    assert (strategy.state.round, strategy.state.secrets) == (4, None)
 
 
 def test_a_budget_below_the_first_epoch_is_refused_and_no_client_is_asked():

@@ -250,6 +250,7 @@ def test_calibration_matches_the_oracle(row):
     found = solve_noise_multiplier(epsilon_of, row["target_eps"], start=row["gamma"])
     assert found == pytest.approx(row["z_sum"], rel=1e-3)
     assert found <= row["z_sum"] * (1 + 1e-7)  # the oracle's orders are a grid, ours are real
+    assert found == solve_noise_multiplier(epsilon_of, row["target_eps"], start=found * (1 - 1e-5))
 
 
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
