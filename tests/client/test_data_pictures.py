@@ -216,8 +216,7 @@ def test_lists_in_many_chunks_are_taken_in_any_order(tmp_path):
     dataset = load("by_user_parquet", path=str(tmp_path), features=["x"])
     assert dataset.clients[1].x.tolist() == [[0, 1], [1, 1], [2, 1]]
     assert dataset.test.x.tolist() == [[n, row] for n in range(3) for row in (2, 3)]
-    taken = dataset.clients.held.x[np.array([11, 9, 0, 4])]
-    assert taken.tolist() == [[2, 3], [2, 1], [0, 0], [1, 0]]
+    assert dataset.clients.held.x[np.array([11, 9, 0, 4])].tolist() == [[2, 3], [2, 1], [0, 0], [1, 0]]
 
 
 def test_a_list_of_another_shape_in_a_test_row_is_refused_and_in_a_training_row_has_a_digest(

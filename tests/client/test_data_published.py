@@ -240,8 +240,7 @@ def test_validation_and_test_part_the_test_split_and_share_no_sentence(tmp_path:
     ]
     both = sentences_of(validation) + sentences_of(test)
     assert sorted(both) == sorted(all_rows)
-    few = load("stackoverflow", **settings, max_test_examples=2)
-    assert sentences_of(few) == sentences_of(test)[:2]
+    assert sentences_of(load("stackoverflow", **settings, max_test_examples=2)) == sentences_of(test)[:2]
     assert load("stackoverflow", **settings).test.x.tolist() == test.test.x.tolist()
 
 

@@ -155,8 +155,7 @@ def test_how_much_is_unknown_is_noted_warned_of_and_refused(tmp_path, tested, sa
 def test_a_list_of_counts_is_told_from_a_list_of_words(tmp_path):
     counted = read_vocabulary(words(tmp_path, "the 30\nto\t20\n<URL> 20\n7 3\nno count here\n"), 4)
     assert counted == (("the", "to", "<URL>", "7"), True)
-    plain = read_vocabulary(words(tmp_path, "the\nto\n7\n"), 10)
-    assert plain == (("the", "to", "7"), False)
+    assert read_vocabulary(words(tmp_path, "the\nto\n7\n"), 10) == (("the", "to", "7"), False)
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,7 @@ def test_names_of_labels_without_a_list_need_no_test_row_where_their_number_is_s
     given = csv(label=named, hers=4, **FEATURES)(tmp_path, is_odd=False)
     public = replace(PUBLIC, labels=("no", "yes"))
     assert readiness(node_with(given, len(USERS), public)) == ""
-    dataset = load(**given, public=public)
-    assert dataset.clients[0].y.tolist() == [0, 1, 0, 1]
+    assert load(**given, public=public).clients[0].y.tolist() == [0, 1, 0, 1]
 
 
 def test_more_names_than_classes_make_no_node_unready(tmp_path: Path) -> None:

@@ -167,8 +167,14 @@ def test_too_many_rounds_names_the_largest_that_fits():
         (rounds_that_fit, 1437, 64, 23, "rounds_per_epoch that fits is 22, .*cohort_size that fits is 62"),
         (rounds_that_fit, 10, 11, "at most 10 fits"),
         (Participation, 10, 2, 6, 3, "6 disjoint cohorts of 2 need 12 clients, but there are 10"),
+        (rounds_that_fit, 0, 1, "^clients is 0"),
+        (rounds_that_fit, 10, 0, "^cohort_size is 0"),
+        (rounds_that_fit, 10, 1, 0, "^rounds_per_epoch is 0"),
+        (Participation, 10, 2, 5, 0, "^epochs is 0"),
+        (Participation(10, 2, 5, 3).extended, 3, 0, "^epochs is 0"),
+        (PublicSeed, -1, "^seed is -1"),
     ):
-        with pytest.raises(ParticipationError, match=said):
+        with pytest.raises((ParticipationError, SettingError), match=said):
             call(*numbers)
     assert rounds_that_fit(1437, 64, 22) == 22
     assert Participation(10, 2, 5, 3).rounds == 15

@@ -153,8 +153,7 @@ def test_values_at_the_bound_of_each_coordinate_are_held_to_the_bound_of_all_of_
         return run(answer, plan)[0].state.model.astype("f8") * plan.denominator
 
     assert 0.25 * np.sqrt(0.5 * 64) > plan.bounds.radius
-    moved = np.linalg.norm(sum_of(0.25) - sum_of(0))
-    assert moved <= plan.bounds.radius * (1 + 1e-5)
+    assert np.linalg.norm(sum_of(0.25) - sum_of(0)) <= plan.bounds.radius * (1 + 1e-5)
 
 
 def test_the_sum_has_room_for_a_whole_cohort_at_the_bound():

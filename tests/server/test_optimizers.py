@@ -225,7 +225,8 @@ def strategy_and_scales(plan, optimizer, rounds):
 
     state = first_state(plan, np.zeros(50, "f4"), KEY)
     strategy = FedMF(plan, optimizer, SimulatedPopulation(), state)
-    strategy.start(LocalGrid(Answering(answer)), num_rounds=rounds, timeout=600)
+    for part in (5, rounds - 5):  # as a run that is resumed in mid-epoch
+        strategy.start(LocalGrid(Answering(answer)), num_rounds=part, timeout=600)
     return strategy, scales
 
 

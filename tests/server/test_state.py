@@ -88,8 +88,7 @@ def test_every_epoch_has_the_noise_of_its_own_factorization():
         noising = plan.sigma_in(epoch) * used.stream.materialize_noising()
         own = rows[4 * epoch : 4 * epoch + 4]
         np.testing.assert_allclose(own @ own.T / 30_000, noising @ noising.T, atol=0.06)
-        whitened = np.linalg.solve(noising, own)
-        np.testing.assert_allclose(whitened.std(axis=1), 1, rtol=5 / np.sqrt(2 * 30_000))
+        np.testing.assert_allclose(np.linalg.solve(noising, own).std(axis=1), 1, rtol=5 / np.sqrt(2 * 30_000))
 
 
 class Sensitive(ToeplitzStream):
@@ -140,8 +139,7 @@ def test_epsilon_does_not_depend_on_the_cohort_and_noise_is_on_the_sum():
     few, many = (small_plan(clients=400, cohort_size=n, linf_norm=0.3, dimension=20_000) for n in (2, 100))
     # But for what the rounding of larger sums adds.
     assert few.spent().epsilon == pytest.approx(many.spent().epsilon, rel=1e-6)
-    ratio = run(few, 1)[0][1].std() / run(many, 1)[0][1].std()
-    assert ratio == pytest.approx(50, rel=0.05)
+    assert (run(few, 1)[0][1].std() / run(many, 1)[0][1].std()) == pytest.approx(50, rel=0.05)
 
 
 def test_each_epoch_draws_new_noise_under_a_new_key():

@@ -177,8 +177,9 @@ def test_a_policy_that_no_cohort_meets_is_refused_before_any_client_is_asked():
         SettingError, match="min_replies is 4, but a cohort has 3 clients; it can be at most 3"
     ):
         run(honest, replies=ReplyPolicy(min_replies=4))
-    with pytest.raises(SettingError, match="max_attempts is 0"):
-        ReplyPolicy(max_attempts=0)
+    for name, value in ("max_attempts", 0), ("min_replies", -1):
+        with pytest.raises(SettingError, match=f"^{name} is {value}"):
+            ReplyPolicy(**{name: value})
 
 
 def test_what_is_heard_of_a_round_may_keep_it_from_being_released():
@@ -266,7 +267,7 @@ def test_a_failing_view_does_not_take_a_release_back():
 # the budget
 
 
-def test_a_run_ends_where_its_budget_does_and_leaves_no_key_behind():
+def test_a_run_ends_where_its_budget_does_and_leaves_no_key_behind(caplog):
     plan = small_plan(max_epsilon=small_plan().spent(1).epsilon * 1.01)
     strategy = strategy_with(plan)
     result = strategy.start(
@@ -278,6 +279,9 @@ def test_a_run_ends_where_its_budget_does_and_leaves_no_key_behind():
     assert dict(result.evaluate_metrics_serverapp[2]) == {"round": 2, "arrays": 1}
     np.testing.assert_array_equal(wire.to_vector(result.arrays[wire.VECTOR].data), strategy.state.model)
     assert (strategy.state.round, strategy.state.secrets) == (4, None)
+    assert (
+        "max_epsilon ends this run after 1 of its 2 epochs, and the noise is designed for all" in caplog.text
+    )
 
 
 def test_a_budget_below_the_first_epoch_is_refused_and_no_client_is_asked():

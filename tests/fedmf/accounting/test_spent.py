@@ -102,9 +102,13 @@ def test_gaussian_epsilon_keeps_its_precision_for_small_signals(case):
 def test_the_gaussian_delta_and_epsilon_at_no_and_infinite_signal_and_out_of_range():
     assert (gaussian_delta(1.0, 0.0), gaussian_delta(1.0, math.inf)) == (0, 1)
     assert gaussian_epsilon(math.inf, 1e-5) == math.inf
-    for wrong in ((-1.0, 1.0), (1.0, -1.0)):
-        with pytest.raises(SettingError):
-            gaussian_delta(*wrong)
+    for name, call, *wrong in (
+        ("epsilon", gaussian_delta, -1.0, 1.0),
+        ("mu", gaussian_delta, 1.0, -1.0),
+        ("delta", gaussian_epsilon, 1.0, 0.0),
+    ):
+        with pytest.raises(SettingError, match=f"^{name} is"):
+            call(*wrong)
 
 
 def test_without_sparsification_the_exact_number_is_reported_beside_a_larger_rdp_one():
@@ -188,8 +192,10 @@ def test_accountants_and_adjacencies_that_do_not_exist_are_refused():
     with pytest.raises(NotCoveredError, match="zero_out only"):
         privacy_spent(**good, accountant="tight", adjacency="replace")
     for name, wrong in (("accountant", "pld"), ("adjacency", "add_remove"), ("delta", 0.0), ("epochs", -1)):
-        with pytest.raises(SettingError, match=name):
+        with pytest.raises(SettingError, match=f"^{name} is"):
             privacy_spent(**{**good, name: wrong})
+    with pytest.raises(SettingError, match=r"^adjacency is"):
+        divergence({}, 2.0, "add_remove")
 
 
 def test_a_ledger_is_append_only_and_epsilon_follows_from_it_alone_to_the_last_bit():
@@ -274,8 +280,9 @@ def test_calibration_meets_its_target_from_below_and_no_less_noise_would(adjacen
 def test_impossible_targets_are_refused():
     good = {"epsilon": 1.0, "delta": 1e-5, "keep_probability": 0.1, "linf_over_l2": 0.1, "epochs": 1}
     for error, said, wrong in (
-        *((SettingError, name, {name: value})
-          for name, value in (("epsilon", 0.0), ("delta", 1.0), ("epochs", 0), ("linf_over_l2", 2.0))),
+        *((SettingError, f"^{name} is", {name: value})
+          for name, value in (("epsilon", 0.0), ("delta", 1.0), ("epochs", 0), ("linf_over_l2", 2.0),
+                              ("keep_probability", 0.0), ("count_noise", -1.0))),
         (NotCoveredError, "zero_out only", {"accountant": "tight", "adjacency": "replace"}),
         *((SettingError, r"no noise multiplier below 1e\+12", {"epsilon": epsilon, "delta": 1e-300})
           for epsilon in (1e-12, 1e-300)),  # beyond the largest wherever the search starts

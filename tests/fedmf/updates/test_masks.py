@@ -126,8 +126,12 @@ def test_the_rotation_pads_to_the_next_power_of_two_and_nothing_else_does():
     for count, padded in ((1, 1), (1024, 1024), (1025, 2048)):
         assert padded_dimension(count, "hadamard") == padded
         assert padded_dimension(count, "identity") == count
-    with pytest.raises(SettingError, match="hadamard, identity"):
-        Rotation("fourier", 4, PublicSeed(0))
+    for wrong, said in (
+        (("fourier", 4), r"^rotation is .*hadamard, identity"),
+        (("identity", 0), "^dimension is 0"),
+    ):
+        with pytest.raises(SettingError, match=said):
+            Rotation(*wrong, PublicSeed(0))
 
 
 @pytest.mark.parametrize("make", [lambda n: np.eye(n)[0], np.ones, lambda n: (-1.0) ** np.arange(n)])
