@@ -1,6 +1,6 @@
 """The Flower client: training on one resident model, and what is done to an update before it leaves.
 
-Data sets are in `client.data` (`load`), models in `client.models` (`build`). A name is imported when it is first
+Datasets are in `client.data` (`load`), models in `client.models` (`build`). A name is imported when it is first
 used: only `Metric`, `Trainer`, `flat_parameters`, `layout_of`, `with_adapters` and the app need torch.
 """
 

@@ -101,7 +101,7 @@ class Resident:
     operation of this process on it, a new trainer's too. Only another process can use the device again: `restore` says so.
 
     Making a trainer reads no client's data. What it raises in `begin` is therefore raised: a run that ends at it states
-    nothing about any client. `restore` takes it for a lost device: it is due to this process or to what it has played.
+    nothing about any client. `restore` takes it for a lost device: it is due to this process or to the clients that it ran.
     """
 
     def __init__(self, make: Callable[[], Trainer], plan: ClientPlan, observe: Observe | None = None) -> None:
@@ -126,14 +126,14 @@ class Resident:
             try:
                 self.begin()
             except (Exception, SystemExit):
-                log.exception("the trainer cannot be made again; this process cannot play another client")
+                log.exception("the trainer cannot be made again; this process cannot run another client")
                 self.is_lost = True
         if self.is_lost:
             raise DeviceLostError(
                 "the device does not answer this process any more, or has no room; end this process and ask a new one."
             )
 
-    def play(
+    def run(
         self,
         sent: Sent,
         examples: Examples,
@@ -209,7 +209,7 @@ def make_client_app(
     @app.train()
     def train(message: Message, context: Context) -> Message:
         tasks, sent = unpack(message)
-        values = [play(resident, examples_of, sent, task, context, plan, on_failure) for task in tasks]
+        values = [run_client(resident, examples_of, sent, task, context, plan, on_failure) for task in tasks]
         return pack(values, message)
 
     return app
@@ -260,7 +260,7 @@ def pack(values: Sequence[bytes], message: Message) -> Message:
     return Message(RecordDict({wire.UPDATE: ConfigRecord({wire.VALUES: list(values)})}), reply_to=message)
 
 
-def play(
+def run_client(
     resident: Resident,
     examples_of: Callable[[str, Context], Examples],
     sent: Sent,
@@ -278,7 +278,7 @@ def play(
     try:
         examples = examples_of(task.turn.client, context)
         order = plan.seed.generator("data order", task.turn.client, task.turn.epoch)
-        kept = resident.play(sent, examples, order, task.mask_key)
+        kept = resident.run(sent, examples, order, task.mask_key)
         sendable = sent_bytes(kept.values, task, is_short=kept.is_short if plan.sends_bit else None)
     except (Exception, SystemExit) as error:
         on_failure(task.turn.client, error)

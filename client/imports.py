@@ -1,7 +1,7 @@
 """Code from elsewhere: optional packages, a user's own loaders, models and loops, and a sentence for what they raise.
 
 Importing a module runs it, so that a path must come from the user, never from a file of another person
-(`experiments.settings.recorded.refuse_code`). What is found there is called only if it states that it makes what is
+(`experiments.settings.recorded.check_code_is_named`). What is found there is called only if it states that it makes what is
 wanted: `os:system` is importable too, and would be given the user's settings.
 """
 

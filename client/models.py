@@ -145,7 +145,7 @@ def build(
     with `-> nn.Module`, called with the keyword arguments input_shape, classes and `settings`.
 
     The parameters are a function of the arguments alone: torch's default initialisation under a generator
-    seeded with `seed`; the global generator is left as it was. `task` is the data set's, one of
+    seeded with `seed`; the global generator is left as it was. `task` is the dataset's, one of
     `client.data.dataset.TASKS`. Settings that are None are left to the builder. `start` is an .npz file whose arrays take the place
     of parameters and buffers of the same names (`start_from`); `trainable` are patterns of the names of those
     parameters that train, all others being frozen, and None leaves that to the model. Raises `SettingError` for an

@@ -104,7 +104,7 @@ def check_outputs(model: nn.Module, dataset: Dataset, device: torch.device) -> N
     """
     x, y = (np.asarray(part[:SCORED_AT_ONCE]) for part in (dataset.test.x, dataset.test.y))
     wanted, shape = [*y.shape, dataset.classes], list(x.shape)
-    each = f"each of the data set's {dataset.classes} classes"
+    each = f"each of the dataset's {dataset.classes} classes"
     if dataset.task in OF_NUMBERS:
         wanted, each = [*y.shape], "each number of a target"
     with torch.no_grad():

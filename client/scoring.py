@@ -140,7 +140,7 @@ def score(
 ) -> Score:
     """Return the score of `model` on `examples`, on the device that holds the model.
 
-    Targets equal to `IGNORED_TARGET` count for nothing; those in `uncounted` (a data set's out-of-vocabulary
+    Targets equal to `IGNORED_TARGET` count for nothing; those in `uncounted` (a dataset's out-of-vocabulary
     and end-of-sentence tokens) count for the loss only. `batch_size` bounds the memory and changes no number
     but by rounding. Without any counted target the accuracy is nan, without any real one the loss is. `loss` is what
     clients train on; `metrics` are those of `find_metrics`. A metric that raises loses itself only.

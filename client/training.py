@@ -1,7 +1,7 @@
 """Local training: a resident model, the parameters of which that train are views of one flat buffer.
 
 A client's turn loads the flat vector in place and trains in place, so that the update is ready as one flat vector. A model of
-torch's own layers and losses has no state but its parameters, and plays one client after another. With any other code, of a
+torch's own layers and losses has no state but its parameters, and trains one client after another. With any other code, of a
 user, a client could leave what its data did: each client trains a copy of the model as it was made.
 
 The state of our loop's optimizer is made for one turn of one client, so that nothing of it reaches the next. The steps are the
@@ -103,7 +103,7 @@ def usual_rate(model: nn.Module, task: str) -> float:
 
 
 class Trainer:
-    """A copy of `model` that plays one client after another. It keeps nothing of a client between turns.
+    """A copy of `model` that trains one client after another. It keeps nothing of a client between turns.
 
     `model` itself is left alone, so that another trainer can be made of it. Only parameters that require a gradient
     train. `task` is that of the data: the settings that a turn obeys always have a loss and a learning rate, those of task and model where none is given.

@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
 
 
 def import_data(source: str, out: Path, advance: Callable[[int], object]) -> str:
-    """Write the files at `source` into the new folder `out`; return the name of the data set that reads it.
+    """Write the files at `source` into the new folder `out`; return the name of the dataset that reads it.
 
     `source` is an .npz file, a folder of idx files, or files of a benchmark: TFF's, LEAF's or the hub's, or their name on the
     hub, from which they are downloaded. `advance` is told how many examples were read. Raises `DataError` for other files, and for what
@@ -113,7 +113,7 @@ def _benchmark_of(path: Path) -> Benchmark:
 
 
 def download(name: str) -> Path:
-    """Download the files of the data set `name` from the hub and return their folder, or raise `DataError`."""
+    """Download the files of the dataset `name` from the hub and return their folder, or raise `DataError`."""
     library = need("huggingface_hub", f"Downloading {name}")
     try:
         return Path(library.snapshot_download(name, repo_type="dataset"))

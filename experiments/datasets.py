@@ -1,6 +1,6 @@
-"""List the data sets and models: `python -m experiments.datasets`.
+"""List the datasets and models: `python -m experiments.datasets`.
 
-Prints what every data set is, whether the users of its test split train too, its licence and its source; of every model
+Prints what every dataset is, whether the users of its test split train too, its licence and its source; of every model
 what it fits and how many parameters it has on the data of its papers. Loads no data.
 """
 
@@ -30,7 +30,7 @@ class DatasetsSettings:
 
 
 def datasets(settings: DatasetsSettings) -> None:
-    """Print all data sets and all models with what a user should know of them."""
+    """Print all datasets and all models with what a user should know of them."""
     keys = ("summary", "test_users", "licence", "source")
     document = {
         "datasets": [

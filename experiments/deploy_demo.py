@@ -24,7 +24,7 @@ from experiments.cli.result import show
 from experiments.deployment.apps import run_settings
 from experiments.deployment.loopback import APP, Loopback
 from experiments.deployment.server import build_deployed
-from experiments.run_files.directory import refuse_if_used
+from experiments.run_files.directory import check_unused
 from experiments.run_files.reader import is_finished, read_run
 from experiments.settings.log import messages
 from experiments.settings.values import PRINTED, Output
@@ -54,7 +54,7 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
     clients = len(load("digits").clients)
     default = datetime.now().strftime("runs/deploy-demo_%Y-%m-%d_%H-%M-%S")
     directory = Path(settings.directory or default).resolve()
-    refuse_if_used(directory)
+    check_unused(directory)
     overrides = (
         f"run.directory='{directory}' population.min_available={clients} {settings.overrides or TWO_EPOCHS}"
     )
@@ -69,7 +69,7 @@ def deploy_demo(settings: DeployDemoSettings) -> None:
         )
         process = loopback.submit(overrides, sys.stderr)
         while process.poll() is None:
-            loopback.refuse_ended()
+            loopback.check_running()
             time.sleep(0.2)
     if not is_finished(directory):
         raise RunStoppedError("the run did not finish; its log above says why.")

@@ -1,7 +1,7 @@
 """Score the model of a run: `python -m experiments.evaluate directory=DIR`.
 
-The model and its data set come from the run directory's config.yaml and model.npz. `dataset.path=FILE` (or
-another key of the data set) replaces one of the run's values; `dataset=NAME` scores on another data set of
+The model and its dataset come from the run directory's config.yaml and model.npz. `dataset.path=FILE` (or
+another key of the dataset) replaces one of the run's values; `dataset=NAME` scores on another dataset of
 the same shape. `metrics=[f1,MODULE:FUNCTION]` scores by other metrics than those of the run.
 
 A loader, a model, a loss or a metric that config.yaml names by an import path is not imported, because importing runs
@@ -23,7 +23,7 @@ from experiments.run_files.reader import read_config
 from experiments.settings.data import DatasetSettings, ModelSettings, load_dataset, print_notes
 from experiments.settings.experiment import shape_of
 from experiments.settings.log import messages
-from experiments.settings.recorded import refuse_code
+from experiments.settings.recorded import check_code_is_named
 from experiments.settings.values import PRINTED, Output
 from fedmf.setting import REQUIRED, setting
 
@@ -43,9 +43,9 @@ class EvaluateSettings:
         "import path",
     )
     output: Output = setting("text", PRINTED)
-    # Without a choice: the run's own data set and model, of which any common key can be replaced.
+    # Without a choice: the run's own dataset and model, of which any common key can be replaced.
     dataset: DatasetSettings = setting(
-        DatasetSettings(name=""), "another data set, of the same shape", chosen=None
+        DatasetSettings(name=""), "another dataset, of the same shape", chosen=None
     )
     model: ModelSettings = setting(
         ModelSettings(name=""),
@@ -79,7 +79,7 @@ def scores(settings: EvaluateSettings) -> dict[str, Any]:
     loss = own.get("client", {}).get("loss")
     chosen = {group: with_given(own[group], getattr(settings, group)) for group in ("dataset", "model")}
     if not settings.trust_code:
-        refuse_code(
+        check_code_is_named(
             directory,
             {**chosen, "client": {"loss": loss}, "metrics": entries},
             given=[settings.dataset.name, settings.model.name, *(settings.metrics or ())],

@@ -25,7 +25,7 @@ from experiments.run_files.model_files import as_onnx, load_model, read_tensors,
 from experiments.run_files.reader import read_run
 from experiments.settings.data import ModelSettings
 from experiments.settings.log import messages
-from experiments.settings.recorded import refuse_code
+from experiments.settings.recorded import check_code_is_named
 from experiments.settings.values import PRINTED, Output, finite
 from fedmf.errors import RunDirectoryError
 from fedmf.setting import REQUIRED, setting
@@ -97,7 +97,9 @@ def written(settings: ExportSettings, summary: dict[str, Any] | None = None) -> 
     }
     if settings.format == "onnx":
         if not settings.trust_code:
-            refuse_code(directory, {"model": build}, given=[settings.model.name], consent="trust_code=true")
+            check_code_is_named(
+                directory, {"model": build}, given=[settings.model.name], consent="trust_code=true"
+            )
         files = {file: as_onnx(load_model(directory, build, shape, seed), shape, along)}
     elif settings.format == "safetensors":
         from safetensors.torch import save

@@ -19,7 +19,7 @@ import numpy as np
 
 from experiments.cli import command, output
 from experiments.pages.wording import number
-from experiments.run_files.directory import refuse_unmakeable
+from experiments.run_files.directory import check_can_be_made
 from experiments.settings.groups import WorkloadName, find_family, fit, run_workloads
 from experiments.settings.log import messages
 from experiments.settings.values import PRINTED, Output
@@ -81,7 +81,7 @@ def mechanisms(settings: MechanismsSettings) -> None:
         settings.rounds, settings.epochs, beta=settings.momentum, schedule=settings.schedule
     )
     if settings.export is not None:
-        refuse_unmakeable("export", Path(settings.export))
+        check_can_be_made("export", Path(settings.export))
     runs = dict(designs(settings, workloads))
     lower = run_lower_bound(workloads)
     rows = [as_document(name, run, lower) for name, run in runs.items()]

@@ -6,7 +6,7 @@ A node reads no test set: `public` is what the server found in its own, and logs
 or hold fewer clients than declared, or one client's values cannot be trained on. With `model=...` it counts the parameters,
 which must be those of the server.
 
-`ready=FILE` is for what starts a node (unit, container): it looks at the data set as a whole and at no client's values, leaves
+`ready=FILE` is for what starts a node (unit, container): it looks at the dataset as a whole and at no client's values, leaves
 FILE only where that loads, and exits 0. A node that is not ready has to start and say so: one that stayed away for one client's
 values would let that client decide who takes part. A mistake in the settings, which no data decide, exits 2 here as it does there.
 """

@@ -1,7 +1,7 @@
 """What a run would cost, before it runs: `python -m experiments.plan epsilon=8 ...`.
 
 From figures, the keys below: from exactly one of `epsilon` and `noise_multiplier` follows the other.
-Nothing is trained and no data set is read: all noise is relative to the sensitivity of the mechanism, which
+Nothing is trained and no dataset is read: all noise is relative to the sensitivity of the mechanism, which
 therefore does not change epsilon. What it changes is the error in the model, which is computed once the rounds of an
 epoch are known, from `rounds_per_epoch` or from `clients` and `cohort_size`:
 
@@ -16,7 +16,7 @@ From a run's own settings, those of simulate, all of which are in a group (`priv
 
     python -m experiments.plan model=mlp privacy.epsilon=2
 
-reads the run's data set and prints the plan that the run would follow, without training. Where population.cohort_size has its default,
+reads the run's dataset and prints the plan that the run would follow, without training. Where population.cohort_size has its default,
 the table follows: of cohorts, and of keep probabilities and epochs where these have theirs. Where that default is more than there are
 clients, the plan is that of the recommended setting.
 
@@ -70,7 +70,7 @@ UNKNOWN = (
 
 
 def from_figures(settings: PlanSettings) -> dict[str, Any]:
-    """Return the plan that `settings` describe. No data set is read.
+    """Return the plan that `settings` describe. No dataset is read.
 
     Where clients, dimension and epsilon are known and the cohort is not, it is that of the setting that is recommended,
     with the table. Where dimension, cohort and rounds are not known it has the cost alone, without the error in the model.
@@ -158,14 +158,14 @@ def from_run(settings: Settings) -> dict[str, Any]:
     """Return the plan of the run that `settings` describe, of as many epochs as its max_epsilon lets begin.
 
     With the table where its cohort has its default; a default that is more than there are clients is replaced by what the table
-    recommends. Reads the data set, for its clients and shapes, and builds the model. Raises a `FedmfError` for what cannot run
+    recommends. Reads the dataset, for its clients and shapes, and builds the model. Raises a `FedmfError` for what cannot run
     as asked.
     """
     # torch, data and models take seconds to import
     from experiments.settings.data import arguments, load_dataset, print_notes
     from experiments.settings.experiment import build
 
-    messages.info(f"planning a run on {settings.dataset.name}: its data set is read, nothing is trained")
+    messages.info(f"planning a run on {settings.dataset.name}: its dataset is read, nothing is trained")
     dataset = load_dataset(arguments(settings.dataset), settings.model.name)
     print_notes(dataset)
     who, keep, usual = settings.population, settings.compression.keep_probability, Settings.population

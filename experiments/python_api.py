@@ -1,6 +1,6 @@
 """The Python API: `from experiments import run`.
 
-Settings are those of `python -m experiments.simulate`; a class, a function or a data set may stand in the place of an import path.
+Settings are those of `python -m experiments.simulate`; a class, a function or a dataset may stand in the place of an import path.
 Progress goes to stderr, nothing is printed at the end, and mistakes are `FedmfError`s. Nothing global is left behind: Hydra's
 state is as it was. Runs that several threads ask for take turns: Hydra, Flower and torch's default generator know one state a
 process. pandas, where a table is asked for, comes with the extra data.
@@ -35,7 +35,7 @@ from experiments.session.session import Callback, StoppedByCallback, simulate
 from experiments.settings.compose import check_no_flags, compose
 from experiments.settings.jobs import default_directory
 from experiments.settings.objects import named
-from experiments.settings.recorded import named_code, refuse_code
+from experiments.settings.recorded import check_code_is_named, named_code
 from experiments.settings.values import plain
 from fedmf.errors import SettingError
 
@@ -140,7 +140,7 @@ class Result:
         recorded = self.run.config["model"]
         with _ONE_AT_A_TIME, lending(self.lent):
             if not self.trust_code:
-                refuse_code(self.directory, {"model": recorded}, given=self.given)
+                check_code_is_named(self.directory, {"model": recorded}, given=self.given)
             return load_model(self.directory, recorded, self.run.shape, recorded_seed(self.run.config))
 
     def frame(self) -> Any:

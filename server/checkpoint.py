@@ -93,7 +93,7 @@ class Checkpoint:
         if state.round % self.every == 0 or state.round % plan.participation.rounds_per_epoch == 0:
             self._save(state)
 
-    def refuse_copy(self) -> None:
+    def check_not_a_copy(self) -> None:
         """Raise `RunDirectoryError` unless this is the directory that the run began in, with all that it released.
 
         With `accept_copy` a copy is let pass with a warning, and a run without secrets always is: it can only end.

@@ -79,7 +79,7 @@ class Population(Protocol):
 
 
 class SimulatedPopulation(Population):
-    """Clients of a simulation, named by their index and dealt out evenly: any node can play any client."""
+    """Clients of a simulation, named by their index and dealt out evenly: any node can run any client."""
 
     def cohort(self, plan: Plan, server_round: int, grid: Any, *, key: SecretKey) -> dict[int, list[str]]:
         """Give client i to node number i modulo the number of nodes, in increasing order of node ids."""

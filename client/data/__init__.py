@@ -1,4 +1,4 @@
-"""Federated data sets behind one small interface.
+"""Federated datasets behind one small interface.
 
 >>> from client.data import load
 >>> load("digits").clients[0].x.shape

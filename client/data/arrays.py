@@ -30,7 +30,7 @@ _IDX = re.compile(r"(train|t10k|test)-(images|labels)[-.]idx\d-ubyte(\.gz)?$")
 
 
 def load_arrays(name: str, path: Path, settings: OwnSettings, public: Public | None) -> Dataset:
-    """Return the data set `name` stored at `path`.
+    """Return the dataset `name` stored at `path`.
 
     The file holds x [N, ...] (uint8, divided by the public constant 255, or floats taken as they are), y ([N] integer
     labels from 0, [N] or [N, k] amounts, or [N, k] of 0 and 1), user [N] (integers or strings) and optionally split [N] (0 train, 1 test; users
@@ -92,7 +92,7 @@ def from_arrays(
     classes: int | None = None,
     task: str | None = None,
 ) -> Dataset:
-    """Return the data set of arrays in memory, which may be tensors or columns of a table.
+    """Return the dataset of arrays in memory, which may be tensors or columns of a table.
 
     `x` [N, ...], `y` [N] or [N, k] and `user` [N] are those of `load_arrays`, `task` is that of `OwnSettings`. `test` is (x, y) of the test set, which is public; without it a
     fifth of each user's examples is. Nothing is copied: the arrays must stay as they are. Raises `DataError` as `load_arrays`.

@@ -1,4 +1,4 @@
-"""Data sets that need no files: scikit-learn's digits, and made-up points of up to a billion clients."""
+"""Datasets that need no files: scikit-learn's digits, and made-up points of up to a billion clients."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -128,7 +128,7 @@ def load_synthetic(
     """Return Gaussian classes whose centres every client sees moved by a vector of its own.
 
     x = centre of class y + `shift` N(0, I) of the client + N(0, I), with y uniform; inputs float32 [n,
-    features]. The test set holds unmoved points. Client i is a function of (`seed`, i): a bigger data set
+    features]. The test set holds unmoved points. Client i is a function of (`seed`, i): a bigger dataset
     begins with the same clients.
 
     >>> load_synthetic(clients=10**9).clients[999_999_999].x.shape

@@ -1,4 +1,4 @@
-"""Clients of a data set: made when asked for, rows of big arrays mostly, and recognised by a digest.
+"""Clients of a dataset: made when asked for, rows of big arrays mostly, and recognised by a digest.
 
 Clients are cut lazily from big arrays: `clients[i]` copies only client i's rows, so that a memory-mapped file of any size
 serves thousands of clients without being read whole. A user of whom only some examples are used is still the unit of
@@ -115,7 +115,7 @@ def identify_clients(clients: Sequence[Examples], fingerprint: Fingerprint, numb
         identify_each(clients, fingerprint, numbers)
 
 
-def refuse_changing_clients(clients: Sequence[Examples]) -> None:
+def check_clients_repeat(clients: Sequence[Examples]) -> None:
     """Raise `DataError` for clients that hold something else at each reading, as with augmentation.
 
     A run on them could never be resumed: its clients would not be recognised. A few clients are read twice; those that
@@ -126,7 +126,7 @@ def refuse_changing_clients(clients: Sequence[Examples]) -> None:
         once, again = (digest_clients(clients, key, first, first + 1) for _ in range(2))
         if once != again:
             raise DataError(
-                f"client {first} of the data set holds other examples at each reading, so that a run could not be "
+                f"client {first} of the dataset holds other examples at each reading, so that a run could not be "
                 "resumed: its clients would not be recognised. Give the clients a method identify that writes what "
                 "stays the same (docs/data.md), or draw the examples from a seed."
             )

@@ -148,7 +148,7 @@ class Benchmark:
         uncounted: tuple[int, ...] = (),
         note: Callable[[np.ndarray], str] | None = None,
     ) -> Dataset:
-        """Return the data set of training users, and of the test examples `rows`, which `convert` turns into a model's inputs.
+        """Return the dataset of training users, and of the test examples `rows`, which `convert` turns into a model's inputs.
 
         Users whom both splits share are counted; `note` describes the test targets.
         """
@@ -202,7 +202,7 @@ class Benchmark:
                 return Held(path, about["form"], partial(_imported, place))
         source = source_at(place, self.files)
         if source.form not in self.blank:
-            raise DataError(f"{path} holds files of another data set. {needed}")
+            raise DataError(f"{path} holds files of another dataset. {needed}")
         size = sum(file.stat().st_size for file in source.paths if file.is_file())
         if size > SMALL:
             raise DataError(

@@ -1,4 +1,4 @@
-"""What a federated data set is: many small clients, one public test set, and what is public of all examples.
+"""What a federated dataset is: many small clients, one public test set, and what is public of all examples.
 
 Examples are arrays, or `Rows`, which are made when they are asked for.
 
@@ -133,7 +133,7 @@ class Public:
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for what no data set can be."""
+        """Raise `DataError` for what no dataset can be."""
         if not isinstance(self.shape, tuple):
             raise DataError(f"shape is {self.shape!r}; it must be a list of whole numbers of at least 1.")
         for name, value in (*(("shape", size) for size in self.shape), ("classes", self.classes)):
@@ -205,7 +205,7 @@ class Public:
         for name, number, array, shape, dtype in parts:
             if array.shape[1:] != shape or array.dtype != np.dtype(dtype):
                 raise DataError(
-                    f"{who} holds {name}s {array.dtype} {list(array.shape[1:])}; an {name} of this data set is "
+                    f"{who} holds {name}s {array.dtype} {list(array.shape[1:])}; an {name} of this dataset is "
                     f"{dtype} {list(shape)}."
                 )
             is_number = name == "target" or self.task == NEXT_TOKEN
@@ -248,7 +248,7 @@ def check_examples(examples: object, who: str) -> None:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A federated data set. Everything but `clients` is public.
+    """A federated dataset. Everything but `clients` is public.
 
     `clients` has one entry per unit of privacy, each with at least one training example. `test` has no example in a process
     that only runs clients. `classes` is that of `Public`. `unit` describes one client;
@@ -278,7 +278,7 @@ class Dataset:
     columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for a data set that cannot train anything."""
+        """Raise `DataError` for a dataset that cannot train anything."""
         if len(self.clients) == 0:
             raise DataError(
                 f"Dataset {self.name} has no client with a training example; it must have at least one."

@@ -29,7 +29,7 @@ _NAMED = 8  # of columns or classes in a sentence
 
 
 def inspected(dataset: Dataset, *, is_whole: bool) -> Dataset:
-    """Return a data set with notes and warnings about its test examples; those of texts as they are.
+    """Return a dataset with notes and warnings about its test examples; those of texts as they are.
 
     `is_whole`: none of the test examples was left out, so that a class without one is worth a warning.
     """

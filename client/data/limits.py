@@ -1,4 +1,4 @@
-"""What is done to every data set once it is loaded: its clients are checked when they are read, cut, limited, held out."""
+"""What is done to every dataset once it is loaded: its clients are checked when they are read, cut, limited, held out."""
 
 from collections.abc import Sequence
 from contextlib import suppress

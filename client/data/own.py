@@ -138,14 +138,14 @@ class Owned:
         uncovered: tuple[str, ...] = (),
         **more: Any,
     ) -> Dataset:
-        """Return the data set `name` of inputs `x` [N, ...] and targets `y` [N, ...]; `rows` [N]: the row each is of."""
+        """Return the dataset `name` of inputs `x` [N, ...] and targets `y` [N, ...]; `rows` [N]: the row each is of."""
         shape, array = tuple(x.shape[1:]), cast(np.ndarray, x)  # as far as clients need one
         users, is_test = self.users[rows], self.test[rows]
         if self.public is None:
             examples = stored_examples(array, y, np.flatnonzero(is_test), convert)
         elif shape != self.public.shape:
             raise DataError(
-                f"{self.path} holds inputs {list(shape)}; those of this data set are {list(self.public.shape)}."
+                f"{self.path} holds inputs {list(shape)}; those of this dataset are {list(self.public.shape)}."
             )
         else:
             examples = self.public.none()

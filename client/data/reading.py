@@ -172,7 +172,7 @@ def user_names(where: Path | str, names: Iterable[Any]) -> np.ndarray:
 def warn_unreadable(where: Path | str, noted: Sequence[str]) -> None:
     """Log which training examples in `where` cannot be read, if any: the first of what was `noted`, and how much there is.
 
-    Such an example stays in the data set, marked, so that its client fails when it is read: see `client.data.limits.limited`.
+    Such an example stays in the dataset, marked, so that its client fails when it is read: see `client.data.limits.limited`.
     """
     if noted:
         log.warning(

@@ -1,4 +1,4 @@
-"""Every data set by name: who loads it, under which licence, and from where; and whose files are imported."""
+"""Every dataset by name: who loads it, under which licence, and from where; and whose files are imported."""
 
 import inspect
 import logging
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the listing: how to load a data set, and what to know before doing so; by default of your own files."""
+    """One line of the listing: how to load a dataset, and what to know before doing so; by default of your own files."""
 
     load: Callable[..., Dataset]
     summary: str
@@ -57,7 +57,7 @@ def _taking(loader: Callable[..., Dataset], *settings: str) -> Callable[..., Dat
 
 
 def _source_of(path: Path) -> str:
-    """Return which data set of your own reads what is at `path`: by its name, or what the folder holds."""
+    """Return which dataset of your own reads what is at `path`: by its name, or what the folder holds."""
     if path.is_dir():
         for name, patterns in _FOLDERS.items():
             if any(True for pattern in patterns for _ in path.glob(pattern)):
@@ -74,9 +74,9 @@ def _read_any(path: str, has_users: bool, given: Mapping[str, Any]) -> Dataset:
     return DATASETS[source].load(path, **given, has_users=has_users)
 
 
-# What every data set can be cut to; a loader that takes one of them does it itself.
+# What every dataset can be cut to; a loader that takes one of them does it itself.
 LIMITS = ("max_examples_per_user", "examples_per_client", "max_test_examples")
-# Which clients of every data set train: no loader's business.
+# Which clients of every dataset train: no loader's business.
 HELD_OUT = ("held_out", "held_out_use")
 _TEST = ("test", "test_share")
 _COLUMNS = ("user", "label", "split", "task", "classes", "labels", *_TEST)
@@ -127,7 +127,7 @@ DATASETS: dict[str, Entry] = {
     ),
     "by_user_hub": Entry(
         _own_table("by_user_hub", *_TYPED),
-        "A Hugging Face data set on disk, as datasets' save_to_disk wrote it, with columns by name; memory-mapped.",
+        "A Hugging Face dataset on disk, as datasets' save_to_disk wrote it, with columns by name; memory-mapped.",
     ),
     "partitioned": Entry(
         _taking(
@@ -178,7 +178,7 @@ def load(
     public: Public | None = None,
     **settings: Any,
 ) -> Dataset:
-    """Return the data set called `name`, a name of the listing or an import path `package.module:function`.
+    """Return the dataset called `name`, a name of the listing or an import path `package.module:function`.
 
     The function must be annotated with `-> Dataset`. Settings that are None are left to the loader. Of each user the
     first `max_examples_per_user` examples are used; then users are cut into clients of `examples_per_client`, and the

@@ -127,7 +127,7 @@ def _read_sqlite(path: Path, files: Files, split: str) -> Iterator[Raw]:
             others = ", ".join(map(repr, _sqlite_splits(path))) or "none"
             raise DataError(
                 f"{path} has no clients in the split {name!r}; its splits are {others}, and it must be the sqlite "
-                "file of TFF for this data set."
+                "file of TFF for this dataset."
             )
         question = (  # bytes, since a text that is no UTF-8 would be an error of the whole file
             "SELECT client_id, CAST(serialized_example_proto AS BLOB) FROM examples WHERE split_name = ? "

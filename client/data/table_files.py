@@ -1,4 +1,4 @@
-"""Files of tables, each as one Arrow table: CSV, parquet, a saved Hugging Face data set, and folders of pictures.
+"""Files of tables, each as one Arrow table: CSV, parquet, a saved Hugging Face dataset, and folders of pictures.
 
 Needs pyarrow, an extra: it is imported where a table is read.
 """
@@ -279,9 +279,9 @@ def read_file(path: Path, wanted: Sequence[str] | None, folder: Path | None = No
 
 
 def read_saved(path: Path, wanted: Sequence[str] | None) -> Table:
-    """Return a data set that `save_to_disk` wrote, memory-mapped: of a `DatasetDict` the rows of train, then of test."""
+    """Return a dataset that `save_to_disk` wrote, memory-mapped: of a `DatasetDict` the rows of train, then of test."""
     library = need("datasets", f"Reading {path}")
-    with reading(path, "a data set that save_to_disk wrote"):
+    with reading(path, "a dataset that save_to_disk wrote"):
         saved = library.load_from_disk(str(path))
         parts, test = [saved], None
         if isinstance(saved, library.DatasetDict):

@@ -1,4 +1,4 @@
-"""Tables of your own as data sets: what the columns of an Arrow table (`client.data.table_files`) mean.
+"""Tables of your own as datasets: what the columns of an Arrow table (`client.data.table_files`) mean.
 
 Each row has a user, a label and an input. What one row holds is its user's affair: a cell that is no number is NaN, a label
 that is no class is `UNREADABLE`, and a list, picture or text that cannot be read fails its client. Only a test row, which is
@@ -44,7 +44,7 @@ _WHOLE = re.compile(rf"{_DIGITS}(\.0*)?")
 
 
 def load_table(name: str, path: Path, settings: OwnSettings, public: Public | None) -> Dataset:
-    """Return the data set `name` in a table; without a split a fifth of each user's rows is the test set.
+    """Return the dataset `name` in a table; without a split a fifth of each user's rows is the test set.
 
     With `public` only clients are made, whose labels are numbers or the names that `public` has.
     """
@@ -350,7 +350,7 @@ class Pictures(Rows):
             name, picture = self.decoded(row)
             if picture.shape != shape:
                 raise DataError(
-                    f"{name} has the shape {list(picture.shape)}, but a picture of this data set has {list(shape)}; all must "
+                    f"{name} has the shape {list(picture.shape)}, but a picture of this dataset has {list(shape)}; all must "
                     "have one size and be all grey or all RGB."
                 )
             x[place] = picture

@@ -179,13 +179,13 @@ def windows(
 def from_texts(
     name: str, rows: Owned, sentences: Sequence[Sequence[str] | None], settings: OwnSettings
 ) -> Dataset:
-    """Return the data set `name` of texts, one in each of the `rows`, as their tokens; None: one that cannot be read.
+    """Return the dataset `name` of texts, one in each of the `rows`, as their tokens; None: one that cannot be read.
 
     A training text that cannot be read becomes the token `UNREADABLE`; such a test text is a `DataError`. `level` is words
     (the default; windows of 20 tokens) or characters (of 80); `length` sets another window. Inputs are int64 [n, length].
     `vocabulary` is a public file with one word on each line, or a word and its count, of which the first
     `vocabulary_size` (10,000) are used; or with one character on each line, all of which are. Without it words are counted
-    in the TRAINING texts, and the data set says that this is an uncovered release; characters are printable ASCII. `notes`
+    in the TRAINING texts, and the dataset says that this is an uncovered release; characters are printable ASCII. `notes`
     says how much of the test texts is unknown.
     """
     level, vocabulary, is_public = settings.level, settings.vocabulary, rows.public is None
@@ -203,7 +203,7 @@ def from_texts(
     x, y, place = windows([unreadable if text is None else known.encode(text) for text in texts], length)
     if rows.public is not None and not is_learnt and known.size != rows.public.classes:
         raise DataError(
-            f"{source} and the special tokens are {known.size}, but this data set has {rows.public.classes} tokens; set "
+            f"{source} and the special tokens are {known.size}, but this dataset has {rows.public.classes} tokens; set "
             "vocabulary to the public file that the server has."
         )
     notes: tuple[str, ...] = ()
@@ -250,7 +250,7 @@ def choose_vocabulary(
 
 
 def load_lines(name: str, path: Path, settings: OwnSettings, public: Public | None) -> Dataset:
-    """Return the next-token data set of a JSON-lines file.
+    """Return the next-token dataset of a JSON-lines file.
 
     Each line is an object with `user` and either `text` or `tokens` (a list, or a string split at spaces),
     and optionally `split` (0 train, 1 test). Without `split` a fifth of each user's lines, chosen by a public

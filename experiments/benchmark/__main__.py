@@ -44,11 +44,11 @@ LOOKS = 3  # measurements, of which the one with the median ratio sets a limit o
 
 def simulations(device: str) -> dict[str, Callable[[], Row]]:
     """Return the rows of whole rounds whose clients train on a device."""
-    played = {name: rows.Federation(*model, device=device) for name, model in FEDERATIONS.items()}
-    played["simulation_cnn_unrotated"] = replace(  # what the rotation costs
-        played["simulation_cnn"], compression=replace(rows.COMPRESSION, rotation="identity")
+    federations = {name: rows.Federation(*model, device=device) for name, model in FEDERATIONS.items()}
+    federations["simulation_cnn_unrotated"] = replace(  # what the rotation costs
+        federations["simulation_cnn"], compression=replace(rows.COMPRESSION, rotation="identity")
     )
-    return {name: partial(rows.simulation, one, GOALS.get(name)) for name, one in played.items()}
+    return {name: partial(rows.simulation, one, GOALS.get(name)) for name, one in federations.items()}
 
 
 ROWS: dict[str, Callable[[], Row]] = {

@@ -143,7 +143,7 @@ class PreparedClients(InProcessWorker):
         return [pack([*map(self._prepared_values, unpack(message)[0])], message) for message in messages]
 
     def _prepared_values(self, task: Task) -> bytes:
-        """Return what a client sends in the one round that is played again and again."""
+        """Return what a client sends in the one round that is run again and again."""
         if task.turn.client not in self._values:
             plan = self._plan
             kept = wire.coordinates(task.mask_key, plan.rotation.padded, plan.compression.keep_probability)
@@ -222,7 +222,7 @@ def simulation(federation: Federation, goal: float | None) -> Row:
 
 
 def simulated_round(federation: Federation) -> "partial[None]":
-    """Return what plays one round of `federation` with the strategy, the client app and the local grid."""
+    """Return what runs one round of `federation` with the strategy, the client app and the local grid."""
     initial, cohort = flat_parameters(federation.build()), federation.cohort()
     plan = build_plan(len(initial), federation.cohort_size, federation.compression)
     app = make_client_app(
@@ -255,7 +255,7 @@ def build_plan(
 
 
 def repeated_round(plan: Plan, initial: Vector, worker: Worker) -> "partial[None]":
-    """Return what plays the second round of an epoch, the same one at each call but for its noise."""
+    """Return what runs the second round of an epoch, the same one at each call but for its noise."""
     strategy = FedMF(
         plan,
         Sgd(1.0, 0.9),
@@ -265,14 +265,16 @@ def repeated_round(plan: Plan, initial: Vector, worker: Worker) -> "partial[None
     )
     grid = LocalGrid(worker)
     strategy.start(grid, num_rounds=1)
-    return partial(_play, strategy, grid)
+    return partial(_run_round, strategy, grid)
 
 
-def _play(strategy: FedMF, grid: LocalGrid) -> None:
+def _run_round(strategy: FedMF, grid: LocalGrid) -> None:
     before = strategy.state
     strategy.start(grid, num_rounds=1)
     secrets: Any = strategy.state.secrets
-    stream = replace(secrets.stream, step=before.round)  # back in step, with the buffers of the round played
+    stream = replace(
+        secrets.stream, step=before.round
+    )  # back in step, with the buffers of the round that was run
     strategy.state = replace(before, secrets=replace(secrets, stream=stream))
 
 

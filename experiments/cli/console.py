@@ -32,7 +32,7 @@ Federated learning with user-level differential privacy.
   report        write a run's page again
   export        a run's model for other programs
   audit         try to refute the privacy of this program
-  datasets      the data sets that there are
+  datasets      the datasets that there are
   data          `data import SOURCE OUT`: data files as arrays
   vocabulary    make a vocabulary of public words
   deploy_demo   a deployment on this machine

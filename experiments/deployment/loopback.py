@@ -192,7 +192,7 @@ class Loopback(contextlib.AbstractContextManager["Loopback"]):
         with self._processes.pop(name) as process, contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
-    def refuse_ended(self) -> None:
+    def check_running(self) -> None:
         """Raise `RunStoppedError` with the end of its log if SuperLink or a SuperNode ended by itself."""
         for name, process in self._processes.items():
             if name != "run" and process.poll() is not None:
@@ -219,7 +219,7 @@ class Loopback(contextlib.AbstractContextManager["Loopback"]):
         context = ssl.create_default_context(cafile=str(self.authority))
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            self.refuse_ended()
+            self.check_running()
             with (
                 contextlib.suppress(OSError),
                 socket.create_connection((HOST, port), timeout=5) as plain,

@@ -37,7 +37,7 @@ from server.exchange import LEAST_MESSAGE
 OVERRIDES = "overrides"  # the key of a run's and of a node's configuration in Flower
 READY = "ready"  # another one of a node's: the file that node_check leaves where its data load
 UNGIVEN = "logistic"  # the default model of node_check; texts cannot be trained on with it
-OF_NO_PERSON = ("digits", "synthetic")  # data sets whose test sets contain no person's: a node may read them
+OF_NO_PERSON = ("digits", "synthetic")  # datasets whose test sets contain no person's: a node may read them
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class NodeSettings:
     )
     first: int = setting(
         0,
-        "the first of the data set's clients that is this node's: it holds first .. first + clients - 1",
+        "the first of the dataset's clients that is this node's: it holds first .. first + clients - 1",
         at_least=0,
     )
     ready: str | None = setting(
         None,
-        "file that is there afterwards only if the data set loads as a whole, for the node to tell the server; no client's "
+        "file that is there afterwards only if the dataset loads as a whole, for the node to tell the server; no client's "
         "values are looked at, and the exit code is 0 whatever is found",
     )
     output: Output = setting("text", PRINTED)
@@ -76,7 +76,7 @@ class NodeSettings:
 
 @dataclass(frozen=True)
 class Node:
-    """A node's data set, of which `settings.clients` clients from number `settings.first` on are the node's.
+    """A node's dataset, of which `settings.clients` clients from number `settings.first` on are the node's.
 
     What the node declares does not depend on whether the data can be loaded: a client whose data cannot be takes part with a
     zero update, as the privacy theorem needs.
@@ -86,14 +86,14 @@ class Node:
 
     @property
     def dataset(self) -> Dataset:
-        """The node's data set. Raises what its loader raised where it cannot be loaded."""
+        """The node's dataset. Raises what its loader raised where it cannot be loaded."""
         if isinstance(self._loaded, Exception):
             raise self._loaded
         return self._loaded
 
     @cached_property
     def _loaded(self) -> Dataset | Exception:
-        """The data set, or why there is none: tried once, for all the clients of a message."""
+        """The dataset, or why there is none: tried once, for all the clients of a message."""
         given, model = arguments(self.settings.dataset), self.settings.model.name
         try:
             return load_dataset(given, model, public_of(self.settings))
@@ -107,7 +107,7 @@ class Node:
         if not 0 <= number < declared or first + number >= held:
             raise DataError(
                 f"client number {number} is asked for; this node declares {declared} clients from number "
-                f"{first} of a data set that holds {held}."
+                f"{first} of a dataset that holds {held}."
             )
         return self.dataset.clients[first + number]
 
@@ -158,7 +158,7 @@ def examine(node: Node) -> dict[str, Any]:
     held = len(node.dataset.clients) - settings.first
     if held < settings.clients:
         raise DataError(
-            f"clients is {settings.clients}, but from first={settings.first} on the data set holds {max(held, 0)}; "
+            f"clients is {settings.clients}, but from first={settings.first} on the dataset holds {max(held, 0)}; "
             "what is declared and not there takes part with zero updates."
         )
     # Looks at all their values.
@@ -194,11 +194,11 @@ def largest_request(parameters: int) -> int:
 
 
 def readiness(node: Node) -> str:
-    """Return why the node is not ready, "" where it is: its data set loads, and holds the clients that it declares.
+    """Return why the node is not ready, "" where it is: its dataset loads, and holds the clients that it declares.
 
     It has no full stop, because it becomes part of other sentences.
 
-    What is claimed is of the moment before the node started, and of the data set as a whole: its files are there, can be
+    What is claimed is of the moment before the node started, and of the dataset as a whole: its files are there, can be
     read and have the form that they should have, and there are as many clients as its operator declared. Values that
     cannot be trained on, and whatever happens to the data after the start, cost zero updates as before. With `classes`
     declared no single label, feature or picture decides who else takes part or when: what else the settings leave open is

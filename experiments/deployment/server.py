@@ -59,10 +59,10 @@ def deploy(settings: Settings, grid: Grid, overrides: str = "") -> None:
     _let_another_end(directory)
     warn_of_restored_counts(directory)
     settings = recorded_parts(settings, directory)
-    refuse_unlike_nodes(settings, directory)
-    if (played := taken_up(settings, directory)) is None:
+    check_nodes_have_settings(settings, directory)
+    if (resumed := taken_up(settings, directory)) is None:
         return
-    settings = played
+    settings = resumed
     experiment = build_deployed(settings)
     engine = settings.engine
     assert isinstance(engine, DeploymentSettings)  # `run_settings` chooses it
@@ -118,7 +118,7 @@ def warn_of_restored_counts(directory: Path) -> None:
         )
 
 
-def refuse_unlike_nodes(settings: Settings, path: Path) -> None:
+def check_nodes_have_settings(settings: Settings, path: Path) -> None:
     """Raise `RunDirectoryError` where a run is resumed whose recorded settings are not all in this call's overrides.
 
     Nodes read the overrides themselves and have no config.yaml: with fewer of them they would clip, mask and train

@@ -38,7 +38,7 @@ FOR_THE_COMMAND = (signal.SIGINT, signal.SIGHUP)
 
 MakeApp = Callable[[], ClientApp]
 # The reply to a message, and separately what was noted of its clients: a reply contains nothing of that.
-Played = tuple[Message, list[Note]]
+Answer = tuple[Message, list[Note]]
 
 _app: ClientApp | None = None  # of this worker process
 
@@ -101,7 +101,7 @@ class Pool:
         self._processes = list(processes)
         self._idle: list[Process] = []
         self._queue: deque[Message] = deque()
-        self._running: dict[Future[Played], tuple[Process, Message]] = {}
+        self._running: dict[Future[Answer], tuple[Process, Message]] = {}
         self._why = ""  # the last process was given up
         for process, begun in [(process, attempt(process.begin)) for process in processes]:
             try:
@@ -133,7 +133,7 @@ class Pool:
             process, message = self._idle.pop(0), self._queue.popleft()
             self._running[attempt(process.call, run_message, message)] = process, message
 
-    def _answered(self, future: "Future[Played]") -> Message | None:
+    def _answered(self, future: "Future[Answer]") -> Message | None:
         """Return the reply to a message, and have its process at hand again; None where that was given up."""
         process, message = self._running.pop(future)
         try:
@@ -193,7 +193,7 @@ def attempt(start: "Callable[..., Future[Any]]", *arguments: object) -> "Future[
         return future
 
 
-def _heard(future: "Future[Played]") -> Message:
+def _heard(future: "Future[Answer]") -> Message:
     reply, notes = future.result()
     noted.extend(notes)
     return reply
@@ -208,7 +208,7 @@ def begin_process(make_app: MakeApp) -> None:
         raise CannotBegin(why_not(error)) from None
 
 
-def run_message(message: Message) -> Played:
+def run_message(message: Message) -> Answer:
     """Return this process's reply.
 
     Ends the process where the device does not answer any more: another one begins, and runs each client alone.

@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined
 
 from experiments.pages.figures import UNDATED, LinePlot, rendered
 from experiments.pages.wording import text_of, words_of
-from experiments.run_files.directory import refuse_unmakeable
+from experiments.run_files.directory import check_can_be_made
 from experiments.settings.recorded import flattened
 from server.files import write_output
 
@@ -86,7 +86,7 @@ def write_page(page: Page, file: Path, plots: str | None = None) -> list[Path]:
         if section.plot and plots is not None
     }
     if plots is not None:
-        refuse_unmakeable("plots", Path(plots))
+        check_can_be_made("plots", Path(plots))
         Path(plots).mkdir(parents=True, exist_ok=True)
     file.parent.mkdir(exist_ok=True)
     looks = tuple(  # one colour on a page for a line of one name

@@ -23,7 +23,7 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Outcome:
-    """The score of a run's last model, CPU and wall seconds, and the code that played it.
+    """The score of a run's last model, CPU and wall seconds, and the code that ran it.
 
     accuracy is 0 and loss None where training diverged; wall, fedmf and code are None in lines older than they are.
     """

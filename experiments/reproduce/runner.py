@@ -41,12 +41,14 @@ def compute(results: Results, data: Path | None, runs: Path, workers: int = 1) -
             f"data is null, but {study.name} trains on real data. Set data={study['data']['file']} (docs/data.md), or compute=false."
         )
     with spawn_context().Pool(workers, leave_to_the_command) as pool:  # a fork would inherit torch's threads
-        for found in pool.imap_unordered(partial(_play_chain, results, data, runs), study.chains()):
+        for found in pool.imap_unordered(partial(_run_chain, results, data, runs), study.chains()):
             results.add(found)
         seeds = range(study.seeds, study.seeds + study.more)
         more = [Trial(cell, results.rates[cell], seed) for cell in close_cells(results) for seed in seeds]
         missing = [trial for trial in more if results.find(trial) is None]
-        for trial, outcome in zip(missing, pool.imap(partial(play, study, data, runs), missing), strict=True):
+        for trial, outcome in zip(
+            missing, pool.imap(partial(run_trial, study, data, runs), missing), strict=True
+        ):
             results.add({trial.key: outcome})
     for task in study.tasks if study["texts"] else ():
         if results.find(trial := texts.same_words(task)) is None:
@@ -55,22 +57,22 @@ def compute(results: Results, data: Path | None, runs: Path, workers: int = 1) -
             results.add({trial.key: Outcome(*scores, 0.0, 0.0, *own_code().values())})
 
 
-def _play_chain(results: Results, data: Path | None, runs: Path, chain: Chain) -> Mapping[str, Outcome]:
+def _run_chain(results: Results, data: Path | None, runs: Path, chain: Chain) -> Mapping[str, Outcome]:
     """Return the outcomes of a chain that `results` lack, by the keys of their trials."""
     made: dict[str, Outcome] = {}
 
-    def played(trials: Sequence[Trial]) -> list[Outcome]:
+    def run_all(trials: Sequence[Trial]) -> list[Outcome]:
         for trial in trials:
             if results.find(trial) is None and trial.key not in made:
-                made[trial.key] = play(results.study, data, runs, trial)
+                made[trial.key] = run_trial(results.study, data, runs, trial)
         return [results.find(trial) or made[trial.key] for trial in trials]
 
-    for cell, rate in tuned(chain, results.study["held_out"], played):
-        played([Trial(cell, rate, seed) for seed in range(results.study.seeds)])
+    for cell, rate in tuned(chain, results.study["held_out"], run_all):
+        run_all([Trial(cell, rate, seed) for seed in range(results.study.seeds)])
     return made
 
 
-def play(study: Study, data: Path | None, runs: Path, trial: Trial) -> Outcome:
+def run_trial(study: Study, data: Path | None, runs: Path, trial: Trial) -> Outcome:
     """Return what came of a trial, whose run directory is taken as it is where it has finished."""
     torch.set_num_threads(1)
     cpu, wall = time.process_time(), time.monotonic()

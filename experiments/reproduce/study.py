@@ -178,7 +178,7 @@ def _filled(settings: str | Sequence[Any], values: Mapping[str, Any]) -> Iterato
 
 
 # Returns the outcomes of trials, None where they are not there and nothing is computed.
-Play = Callable[[Sequence[Trial]], "list[Outcome] | None"]
+RunTrials = Callable[[Sequence[Trial]], "list[Outcome] | None"]
 
 
 def rate_at(start: float, place: int) -> float:
@@ -190,14 +190,14 @@ def rate_at(start: float, place: int) -> float:
     return float(f"{start * FACTOR**place:.4g}")
 
 
-def tuned(chain: Chain, held_out: float, play: Play) -> Iterator[tuple[Cell, float]]:
-    """Yield the cells of a chain with their best rates, as far as `play` has outcomes; `held_out` is a share of the clients."""
+def tuned(chain: Chain, held_out: float, run: RunTrials) -> Iterator[tuple[Cell, float]]:
+    """Yield the cells of a chain with their best rates, as far as `run` has outcomes; `held_out` is a share of the clients."""
     seeds = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + chain.tuning)
     place = 0
     for cell in chain.cells:
 
         def score(place: int, cell: Cell = cell) -> float | None:
-            found = play([Trial(cell, rate_at(chain.start, place), seed, held_out) for seed in seeds])
+            found = run([Trial(cell, rate_at(chain.start, place), seed, held_out) for seed in seeds])
             return None if found is None else statistics.fmean(outcome.accuracy for outcome in found)
 
         best = best_place(score, place)

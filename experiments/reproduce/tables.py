@@ -86,7 +86,7 @@ def accuracy(found: Results) -> Iterator[Table]:
 
 
 def took(found: Results) -> Iterator[Table]:
-    """Yield how many runs there are, what they took, tuning included, and which code played them."""
+    """Yield how many runs there are, what they took, tuning included, and which code ran them."""
     cells = dict.fromkeys(found.study.cells)
     final, tuning = (
         [one for cell in cells for one in found.of(cell, held_out=held_out).values()]

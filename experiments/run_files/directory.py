@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.settings.log import messages
-from experiments.settings.recorded import refuse_odd_values
+from experiments.settings.recorded import check_plain_values
 from experiments.settings.values import finite
 from fedmf.errors import RunDirectoryError
 from server.cohort import Roster
@@ -25,7 +25,7 @@ _LOST = "lost+found"  # of a file system of its own
 _A_RUN = (CONFIG, METRICS, PRIVACY, SUMMARY, ATTENDANCE, MODEL, MODEL_INITIAL, CHECKPOINT)
 
 
-def refuse_unmakeable(name: str, path: Path) -> None:
+def check_can_be_made(name: str, path: Path) -> None:
     """Raise `RunDirectoryError` if the setting `name` names no directory and none can be made there."""
     place = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not place.is_dir():
@@ -50,18 +50,18 @@ def set_aside(file: Path, error: Exception) -> None:
     )
 
 
-def refuse_if_used(path: Path) -> None:
+def check_unused(path: Path) -> None:
     """Raise `RunDirectoryError` if the directory of a new run holds anything, or a file is in its place."""
-    refuse_unmakeable("run.directory", path)
+    check_can_be_made("run.directory", path)
     if held := [name for name in _A_RUN if (path / name).exists()]:
         raise RunDirectoryError(
             f"run.directory {path} already holds a run ({', '.join(held)}); nothing was written. "
             "Name another directory, or resume with run.resume=true."
         )
-    refuse_other_things(path)
+    check_no_other_files(path)
 
 
-def refuse_other_things(path: Path) -> None:
+def check_no_other_files(path: Path) -> None:
     """Raise `RunDirectoryError` if this directory holds no run but something else, such as other runs or a project."""
     held = {place.name for place in path.iterdir()} if path.is_dir() else set()
     if held.isdisjoint(_A_RUN) and (others := sorted(held - {_LOST})):
@@ -205,7 +205,7 @@ def rows_of(data: bytes, file: Path, metrics: Iterable[str] = ()) -> tuple[dict[
 def _checked(text: bytes, kinds: dict[str, Any], file: Path) -> dict[str, Any]:
     try:
         document = json.loads(text.decode())
-        refuse_odd_values(document, 10_000_000)  # mechanism.json holds some for each round
+        check_plain_values(document, 10_000_000)  # mechanism.json holds some for each round
         json.dumps(document, ensure_ascii=False).encode()  # half a character is written to no page
     except (ValueError, RecursionError) as error:
         raise RunDirectoryError(f"{file} is not JSON as a run writes it ({error}).") from error

@@ -30,14 +30,14 @@ def load_model(
 
     `recorded` is the group `model` of its config.yaml, `seed` the run's: what a model draws and does not count to its
     state depends on it. The file that the run started from is not read again. Raises `RunDirectoryError` when there is no
-    model.npz, `SettingError` when the data set does not fit the model.
+    model.npz, `SettingError` when the dataset does not fit the model.
     """
     model = build_module({**recorded, "start": None}, **shape, seed=seed)
     expected, file = stored_shapes(model), directory / MODEL
     stored = read_arrays(file, expected)
     if differing := sorted({*expected} ^ {*stored}):
         raise SettingError(
-            f"{differing[0]} is not in both of {file} and the model for this data set; choose a data set of the shape that "
+            f"{differing[0]} is not in both of {file} and the model for this dataset; choose a dataset of the shape that "
             "the run was trained on."
         )
     set_arrays(model, stored)

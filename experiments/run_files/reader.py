@@ -201,7 +201,7 @@ def without(document: Recorded, left_out: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def refuse_other_settings(directory: Path, settings: Settings, besides: Sequence[str] = ()) -> None:
+def check_same_settings(directory: Path, settings: Settings, besides: Sequence[str] = ()) -> None:
     """Raise `RunDirectoryError` when the run in `directory` has other settings, the keys `besides` apart; with both values."""
     if different := differences(bound_config(directory), plain(settings), besides):
         said = "; ".join(

@@ -78,7 +78,7 @@ class Baseline:
             chance = float(np.maximum(ones, 1 - ones).mean())
             return cls("each label's commonest value", chance, start.loss, dataset.task)
         left_out = [IGNORED_TARGET, *dataset.uncounted]
-        found = np.sum(  # some: what has no target that counts is no data set
+        found = np.sum(  # some: what has no target that counts is no dataset
             [
                 np.bincount(part[~np.isin(part, left_out)], minlength=dataset.classes)
                 for part in pieces(dataset.test.y)

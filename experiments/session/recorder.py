@@ -219,7 +219,7 @@ class Recorder:
         self.diagnostics = Diagnostics(experiment.plan) if settings.run.unprotected_metrics else None
         self._unprotected: dict[str, Any] = {}  # what the last row has of them
 
-    def refuse_rounds_shown_after(self, released: int) -> int:
+    def check_no_later_rounds(self, released: int) -> int:
         """Return the last round in the metrics; raise `RunDirectoryError` if it is later than the last released one."""
         recorded = keep_whole_metrics(self._directory / METRICS)
         if recorded > released:
@@ -235,7 +235,7 @@ class Recorder:
         Raises `DivergedError` where the last released model or its loss is not finite: no round may follow.
         """
         self._provenance.begin(state.round + 1)
-        recorded = self.refuse_rounds_shown_after(state.round)
+        recorded = self.check_no_later_rounds(state.round)
         self._write_model(MODEL_INITIAL, self._experiment.initial)
         write_json(
             self._directory / MECHANISM, mechanism_file(self._experiment.plan, self._experiment.misgivings)

@@ -12,27 +12,34 @@ from experiments.run_files.directory import (
     METRICS,
     REPORT,
     SUMMARY,
-    refuse_if_used,
-    refuse_other_things,
+    check_no_other_files,
+    check_unused,
 )
 from experiments.run_files.reader import (
     EXTENDED,
     LIMIT,
     PARTS,
     bound_config,
+    check_same_settings,
     differences,
     is_finished,
     read_config,
     read_run,
     read_summary,
-    refuse_other_settings,
     with_limits,
     without,
 )
 from experiments.settings.compose import compose, from_file, given_values, is_true
 from experiments.settings.experiment import Experiment, run_secret
 from experiments.settings.log import messages
-from experiments.settings.recorded import Recorded, flattened, named_code, refuse_code, restored, to_yaml
+from experiments.settings.recorded import (
+    Recorded,
+    check_code_is_named,
+    flattened,
+    named_code,
+    restored,
+    to_yaml,
+)
 from experiments.settings.reference import RUN, called
 from experiments.settings.schema import FREE, Settings, of_the_run
 from experiments.settings.values import keyed, plain
@@ -78,11 +85,11 @@ def run_settings(overrides: Sequence[str], consent: str = CONSENT) -> Settings:
             )
         return compose("config", overrides, Settings)
     document = bound_config(path)
-    _refuse_untyped_code(path, document, given, consent)
+    _check_code_is_typed(path, document, given, consent)
     settings = compose("config", overrides, Settings, of_the_run(plain(restored(document))))
     besides = (LIMIT,) if extends else ()
     if has_released(path):
-        refuse_other_settings(path, settings, besides)
+        check_same_settings(path, settings, besides)
     elif differences(document, plain(settings), besides):
         return compose("config", overrides, Settings)
     return settings
@@ -108,18 +115,18 @@ def start_of(overrides: Sequence[str], consent: str = CONSENT) -> tuple[list[str
             )
         else:
             document = read_config(path)
-            _refuse_untyped_code(path, document, given, consent)
+            _check_code_is_typed(path, document, given, consent)
             start = of_the_run(plain(restored(with_limits(document, {PARTS: None}))))
     return typed, start
 
 
-def _refuse_untyped_code(path: Path, document: Recorded, given: Mapping[str, Any], consent: str) -> None:
+def _check_code_is_typed(path: Path, document: Recorded, given: Mapping[str, Any], consent: str) -> None:
     """Raise `SettingError` for code that only the run in `path` names; an import path that was typed, alone or in a list, is trusted."""
     if not is_true(given.get("run.trust_code")):
         typed = {
             str(text) for value in given.values() for text in (value if isinstance(value, list) else [value])
         }
-        refuse_code(path, document, given=typed, consent=consent)
+        check_code_is_named(path, document, given=typed, consent=consent)
 
 
 def has_released(path: Path) -> bool:
@@ -151,9 +158,9 @@ def taken_up(settings: Settings, path: Path) -> Settings | None:
     """
     added = settings.run.extend
     if not settings.resumes and added is None:
-        refuse_if_used(path)
+        check_unused(path)
         return settings
-    refuse_other_things(path)
+    check_no_other_files(path)
     is_over, is_extended = is_finished(path), added is not None
     if is_extended and not is_over:
         raise RunDirectoryError(
@@ -167,7 +174,7 @@ def taken_up(settings: Settings, path: Path) -> Settings | None:
             "Restore the checkpoint folder, or name another run.directory."
         )
     if is_over or has_released(path):
-        refuse_other_settings(path, settings, besides=EXTENDED if is_extended else ())
+        check_same_settings(path, settings, besides=EXTENDED if is_extended else ())
     if added is not None:
         parts = settings.population.parts or (read_run(path).summary["epochs"],)
         return replace(settings, population=replace(settings.population, parts=(*parts, added)))

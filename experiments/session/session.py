@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from client.data.clients import digest_clients, refuse_changing_clients
+from client.data.clients import check_clients_repeat, digest_clients
 from client.imports import own_code as calling_own
 from client.parameters import digest_arrays
 from client.rehearsal import rehearse
@@ -235,7 +235,7 @@ class Session:
     def _begin(self) -> ServerState:
         if self._settings.run.resume:
             messages.info(f"nothing to resume in {self._directory}: a new run begins")
-        self._recorder.refuse_rounds_shown_after(0)
+        self._recorder.check_no_later_rounds(0)
         write_atomically(self._directory / CONFIG, to_yaml(self._settings).encode())
         experiment = self._experiment
         state = first_state(experiment.plan, experiment.initial, run_secret(self._settings))
@@ -246,7 +246,7 @@ class Session:
     def _restore(self) -> ServerState | None:
         """Return the state after the last released round; None where a new run begins."""
         checkpoint, experiment = self._checkpoint, self._experiment
-        checkpoint.refuse_copy()
+        checkpoint.check_not_a_copy()
         if not checkpoint.record.released() and checkpoint.record.saved() is None:
             return None
         try:
@@ -339,9 +339,9 @@ def simulate(settings: Settings, path: Path, job: str = "", callbacks: Sequence[
     if settings.run.log == "json":
         install()
     name_run(path.name)
-    if (played := resume.taken_up(resume.recorded_parts(settings, path), path)) is None:
+    if (resumed := resume.taken_up(resume.recorded_parts(settings, path), path)) is None:
         return False
-    settings = played
+    settings = resumed
     if isinstance(settings.engine, DeploymentSettings):
         raise SettingError(
             "engine is deployment, which `flwr run` starts (docs/deployment.md); choose local or ray."
@@ -352,7 +352,7 @@ def simulate(settings: Settings, path: Path, job: str = "", callbacks: Sequence[
         raise SettingError("run.resume is true, but run.directory is null; name the run to resume.")
     experiment = build(settings)
     print_notes(experiment.dataset)
-    refuse_changing_clients(experiment.dataset.clients)
+    check_clients_repeat(experiment.dataset.clients)
     session = Session(
         settings,
         path,

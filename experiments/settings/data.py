@@ -1,6 +1,6 @@
 """The groups `dataset` and `model`: one frozen dataclass for each choice.
 
-The keys of a built-in data set are the keyword arguments of its loader, with their types and defaults: here is only what
+The keys of a built-in dataset are the keyword arguments of its loader, with their types and defaults: here is only what
 they mean. `client.data.load` and `client.models.build` check the values.
 """
 
@@ -25,11 +25,11 @@ _OWN_ARGUMENTS = "its other arguments, such as {size: 3}; null: none"
 
 @dataclass(frozen=True)
 class DatasetSettings(Choice):
-    """Settings of every data set; one that a loader does not use is an error."""
+    """Settings of every dataset; one that a loader does not use is an error."""
 
     name: str = setting(REQUIRED, _OWN_LOADER)
     path: str | None = setting(
-        None, "the file or folder of the data (docs/data.md); null: what the data set comes with, if anything"
+        None, "the file or folder of the data (docs/data.md); null: what the dataset comes with, if anything"
     )
     examples_per_client: int | None = setting(
         None,
@@ -110,7 +110,7 @@ OFFERED = {
 
 
 def _settings_of(name: str, loader: Callable[..., Dataset]) -> type[DatasetSettings]:
-    """Return the settings of a built-in data set: those of all, and the arguments of its loader that `MEANS` has."""
+    """Return the settings of a built-in dataset: those of all, and the arguments of its loader that `MEANS` has."""
     taken: list[tuple[str, Any, Any]] = []
     for key, argument in inspect.signature(loader, eval_str=True).parameters.items():
         means = MEANS.get(f"{name}.{key}", MEANS.get(key))
@@ -220,7 +220,7 @@ def arguments(settings: Choice | Mapping[str, Any]) -> dict[str, Any]:
 def load_dataset(
     arguments: Mapping[str, Any], model: str | None = None, public: Public | None = None
 ) -> Dataset:
-    """Return the data set that a composed group `dataset` names.
+    """Return the dataset that a composed group `dataset` names.
 
     `model` is the name of the model that it is for: the user's own texts are split into what that predicts.
     `public`: for a process that only runs clients, and needs no test set.
@@ -246,13 +246,13 @@ def check_none_held_out(settings: DatasetSettings) -> None:
 
 
 def print_notes(dataset: Dataset) -> None:
-    """Print on stderr what there is to know of the public part of a data set that was loaded."""
+    """Print on stderr what there is to know of the public part of a dataset that was loaded."""
     for note in dataset.notes:
         messages.info(f"dataset {dataset.name}: {note}")
 
 
 def _at_level(arguments: Mapping[str, Any], model: str | None) -> Mapping[str, Any]:
-    """Return the arguments of the user's own texts at the level that `model` predicts; other data sets' as they are.
+    """Return the arguments of the user's own texts at the level that `model` predicts; other datasets' as they are.
 
     Raises `SettingError` for another level. Custom models take either, words where none is given.
     """

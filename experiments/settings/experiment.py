@@ -46,14 +46,14 @@ def shape_of(dataset: Dataset) -> dict[str, Any]:
 
 
 def build_module(group: Mapping[str, Any], **data: Any) -> nn.Module:
-    """Return the model that a group `model` names; `data` are the seed and the shape, classes and task of the data set.
+    """Return the model that a group `model` names; `data` are the seed and the shape, classes and task of the dataset.
 
     Raises `SettingError` for an argument of the model that `data` decide.
     """
     given = arguments(group)
     if taken := sorted(set(given) & set(data)):
         raise SettingError(
-            f"settings of {given['name']} hold {', '.join(taken)}, which follows from the data set or the seed; leave it out."
+            f"settings of {given['name']} hold {', '.join(taken)}, which follows from the dataset or the seed; leave it out."
         )
     with keyed("model", given.keys()):
         return client.models.build(**given, **data)
@@ -163,7 +163,7 @@ class Experiment(Clients):
 def build(
     settings: Settings, dataset: Dataset | None = None, factorize: Callable[..., RunFactorization] = factorize
 ) -> Experiment:
-    """Return the experiment that `settings` describe, on their data set or on `dataset` in its place.
+    """Return the experiment that `settings` describe, on their dataset or on `dataset` in its place.
 
     `factorize` may be one that remembers.
 

@@ -55,7 +55,7 @@ class PlanSettings:
         "Delta_inf/Delta_2; null: the formula, at most 1, and 1 with rotation=identity",
     )
     delta: float = setting(1e-05, "of the statement, in (0, 1)")
-    adjacency: str = setting("zero_out", "what neighbouring data sets differ by", ADJACENCIES)
+    adjacency: str = setting("zero_out", "what neighbouring datasets differ by", ADJACENCIES)
     accountant: str = setting(
         "rdp",
         "Renyi divergence, or this project's own tighter bound (docs/theory.md)",

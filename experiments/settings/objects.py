@@ -1,9 +1,9 @@
-"""Objects of a Python program in the place of settings that name code: classes, functions, mechanisms, data sets.
+"""Objects of a Python program in the place of settings that name code: classes, functions, mechanisms, datasets.
 
 An object that its module has under its name is recorded by its import path, as on the command line: worker processes find it
-there. Any other (of `__main__`, a lambda, a data set) is recorded as python-DIGEST:NAME, and `client.imports` finds it while the
+there. Any other (of `__main__`, a lambda, a dataset) is recorded as python-DIGEST:NAME, and `client.imports` finds it while the
 program lends it. The digest is of source text, for all but loaders with numbers and texts that an object or a closure holds, and of
-a data set of what is public alone: config.yaml is shown to others. A resume with other training data is noticed by the key of the checkpoint.
+a dataset of what is public alone: config.yaml is shown to others. A resume with other training data is noticed by the key of the checkpoint.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ def _path_of(lent: dict[str, Any], plain: tuple[type, ...], value: object) -> st
         return str(value)
     if not _is_code(value):
         raise SettingError(
-            f"No setting is an object of type {type(value).__name__}; arrays are a data set as dataset=from_arrays(x, y, user)."
+            f"No setting is an object of type {type(value).__name__}; arrays are a dataset as dataset=from_arrays(x, y, user)."
         )
     path = _import_path(value)
     if path is None:

@@ -1,6 +1,6 @@
 """config.yaml of a run directory: what its settings were, written and read back.
 
-A run directory may come from someone else. What it names by an import path is not imported: `refuse_code`.
+A run directory may come from someone else. What it names by an import path is not imported: `check_code_is_named`.
 """
 
 import json
@@ -43,7 +43,7 @@ def from_yaml(text: str) -> Recorded:
         raise ValueError(f"cannot be read as YAML ({error})") from error
     if not isinstance(document, dict) or not {"dataset", "model"} <= set(document):
         raise ValueError("lacks dataset or model")
-    refuse_odd_values(document)
+    check_plain_values(document)
     os.fsencode(json.dumps(document, ensure_ascii=False))  # half a character is neither in a path nor printed
     for group in (name for name, hint in get_type_hints(Settings).items() if is_group(hint)):
         if not isinstance(document.get(group, {}), dict):
@@ -66,7 +66,7 @@ def _check_types(key: str, group: type[Choice], recorded: Recorded) -> None:
     make(settings, {own: given.get(own, value) for own, value in defaults(settings).items()}, f"{key}.")
 
 
-def refuse_odd_values(document: object, most: int = MOST_VALUES) -> None:
+def check_plain_values(document: object, most: int = MOST_VALUES) -> None:
     """Raise `ValueError` unless a document is a tree of no surprising size, of texts, numbers, lists and mappings.
 
     YAML knows references, by which a small file becomes an endless or a huge document; `most` values are allowed.
@@ -124,7 +124,7 @@ def named_code(document: Recorded) -> dict[str, str]:
     return {key: str(path) for key, path in named.items() if ":" in str(path)}
 
 
-def refuse_code(
+def check_code_is_named(
     directory: Path, document: Recorded, *, given: Collection[str] = (), consent: str = "trust_code=True"
 ) -> None:
     """Raise `SettingError` where settings recorded in `directory` name code that the caller has not.

@@ -28,7 +28,7 @@ class PrivacyTarget:
     )
     adjacency: str = setting(
         "zero_out",
-        "what neighbouring data sets differ by: a client's update zeroed out, or its data replaced",
+        "what neighbouring datasets differ by: a client's update zeroed out, or its data replaced",
         ADJACENCIES,
     )
     accountant: str = setting(

@@ -156,7 +156,7 @@ def adding(change, heard=HEARD):
 
 def sending(name, factor, applies=lambda scene: True):
     """Multiply the kept values of a client."""
-    edit = app.play, SENT, SENT.replace("kept.values", f"{factor} * kept.values")
+    edit = app.run_client, SENT, SENT.replace("kept.values", f"{factor} * kept.values")
     return fault(name, SENSITIVITY, edit, applies=applies)
 
 
@@ -171,7 +171,7 @@ CLIENTS = (
           (privatize, UNBOUNDED, "if is_finite and plan.rotation.padded > plan.rotation.dimension and plan.keep_probability < 1:"),
           applies=lambda scene: scene.dimension == 1600),
     fault("larger bounds for one client", SENSITIVITY,
-          (app.play, "resident.restore()", f"resident.restore()\nMEMORY['is_favoured'] = task.turn.{FAVOURED}"),
+          (app.run_client, "resident.restore()", f"resident.restore()\nMEMORY['is_favoured'] = task.turn.{FAVOURED}"),
           (privatize, "bounds = plan.bounds", f"bounds = {LARGER} if MEMORY['is_favoured'] else plan.bounds"),
           (FedMF._add, DECODED, DECODED.replace("plan.bounds", f"{LARGER} if {FAVOURED} else plan.bounds")), UNBOUND),
     fault("the server passes on what is not finite", SENSITIVITY, *HOSTILE, *PASSING_ON),
@@ -185,7 +185,7 @@ CLIENTS = (
     fault("divided by who spoke", SENSITIVITY,
           *adding(f"{ADDED}\nMEMORY['spoke'] = MEMORY.get('spoke', 0) + bool(sent.any())"),
           released("noisy_sum = noisy_sum * np.float32(plan.participation.cohort_size / max(1, MEMORY.pop('spoke', 0)))")),
-    fault("one who cannot train silences all of the message", SENSITIVITY, (app.play, "return zeros(task, plan)", "raise"),
+    fault("one who cannot train silences all of the message", SENSITIVITY, (app.run_client, "return zeros(task, plan)", "raise"),
           applies=lambda scene: scene.together > 1),
     fault("a second participation", SENSITIVITY,
           (SimulatedPopulation.cohort, "for index in cohort_indices(plan, server_round) if nodes else ():", TWICE_IN_AN_EPOCH),

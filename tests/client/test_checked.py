@@ -1,4 +1,4 @@
-"""What a data set must be at load, what a client must be when it is read, and what a user's own loader may raise."""
+"""What a dataset must be at load, what a client must be when it is read, and what a user's own loader may raise."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ WRONG = [
     (examples(label=3), "the label 3; with classes=3 it must be 0 to 2"),
     (examples(label=-1), "a label that could not be read, or is none of the 3"),
     (examples(label=-100), "label -100"),
-    (examples(shape=(3,)), r"inputs float32 \[3\]; an input of this data set is float32 \[2\]"),
+    (examples(shape=(3,)), r"inputs float32 \[3\]; an input of this dataset is float32 \[2\]"),
     (examples(x_type="f8"), "inputs float64"),
     (examples(count=0), "holds no example"),
     (Examples(np.full((1, 2), np.nan, "f4"), np.zeros(1, int)), "inputs that are not finite"),
@@ -86,7 +86,7 @@ def test_tokens_outside_the_vocabulary_fail_and_padding_does_not(wrong):
         ({"classes": True}, "mine .* classes is True"),
         ({"input_shape": (0,)}, "shape is 0; it must be"),
         ({"input_shape": "ab"}, "shape is 'ab'; it must be"),
-        ({"input_shape": (3,)}, "an input of this data set is float32"),
+        ({"input_shape": (3,)}, "an input of this dataset is float32"),
         ({"task": NEXT_TOKEN}, "tokens are integers"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Data sets that ship or come as arrays: what a client is, how much of it is used, and which examples are the test set."""
+"""Datasets that ship or come as arrays: what a client is, how much of it is used, and which examples are the test set."""
 
 import json
 
@@ -203,7 +203,7 @@ def test_what_a_user_trains_on_does_not_depend_on_who_else_is_in_the_file(tmp_pa
         np.testing.assert_array_equal(held.y, alone.y)
 
 
-# How much of a data set is used: the first examples of a user, users that are cut, part of the test set.
+# How much of a dataset is used: the first examples of a user, users that are cut, part of the test set.
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_pictures_are_read_when_their_client_takes_its_turn(tmp_path):
     draw(tmp_path / "train" / "zoe" / "cat" / "00.png", 0, "RGB")
     dataset = load("by_user_images", path=str(tmp_path))
     assert len(dataset.clients[0]) == 6
-    odd_size = r"00\.png has the shape \[6, 4, 3\], but a picture of this data set has \[6, 4\]"
+    odd_size = r"00\.png has the shape \[6, 4, 3\], but a picture of this dataset has \[6, 4\]"
     for client, sentence in ((1, r"01\.png is no picture of a known format"), (2, odd_size)):
         with pytest.raises(DataError, match=sentence):
             dataset.clients[client]

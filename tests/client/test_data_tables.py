@@ -1,4 +1,4 @@
-"""Tables of one's own: the same rows as CSV, parquet and a Hugging Face data set give the same clients, or the same sentence."""
+"""Tables of one's own: the same rows as CSV, parquet and a Hugging Face dataset give the same clients, or the same sentence."""
 
 import json
 from decimal import Decimal
@@ -262,7 +262,7 @@ def test_files_of_a_folder_must_agree_and_a_dictionary_of_splits_must_have_train
     for name, path, sentence in (
         ("by_user_parquet", "folder", r"cannot be read as parquet|has no column 'user'"),
         ("by_user_hub", "saved", "splits train, validation but no test"),
-        ("by_user_hub", "data.csv", r"/data.csv cannot be read as a data set that save_to_disk wrote"),
+        ("by_user_hub", "data.csv", r"/data.csv cannot be read as a dataset that save_to_disk wrote"),
         ("by_user_hub", "none", r"none.* no test example|none cannot be read"),
     ):
         with pytest.raises(DataError, match=sentence):

@@ -8,7 +8,7 @@ import pytest
 
 from client.data import ArrayClients, Examples, Public, clients as arrays, load
 from client.data.benchmarks import Sentences
-from client.data.clients import Fingerprint, LazyClients, digest_clients, refuse_changing_clients
+from client.data.clients import Fingerprint, LazyClients, check_clients_repeat, digest_clients
 from fedmf.errors import DataError
 from plans import KEY
 from written_data import write_hdf5
@@ -155,8 +155,8 @@ def augmented(from_client=0):
 @pytest.mark.parametrize("from_client", [0, 3])
 def test_clients_that_change_at_each_reading_are_refused_unless_they_say_who_they_are(from_client):
     with pytest.raises(DataError, match=rf"client {from_client} .* at each reading.* a method identify"):
-        refuse_changing_clients(augmented(from_client))
+        check_clients_repeat(augmented(from_client))
     named = augmented()
     named.identify = lambda fingerprint, numbers: fingerprint.text(str(numbers))
     for clients in (named, CLIENTS, list(CLIENTS), []):
-        refuse_changing_clients(clients)
+        check_clients_repeat(clients)

@@ -140,7 +140,7 @@ def test_a_file_of_another_shape_or_vocabulary_is_refused_as_such(tmp_path, form
     given = small_files.settings(form, tmp_path)
     public = load(**given).public
     other = replace(public, classes=9) if form == "jsonl" else replace(public, shape=(9,))
-    with pytest.raises(DataError, match=r"those of this data set are \[9\]|this data set has 9 tokens"):
+    with pytest.raises(DataError, match=r"those of this dataset are \[9\]|this dataset has 9 tokens"):
         load(**given, public=other)
     if form != "jsonl":
         with pytest.raises(SettingError, match="classes is 4, but public says 3"):

@@ -116,11 +116,11 @@ def test_honest_clients_share_one_trainer_and_one_model(name, settings, data):
         flat_parameters(network),
         iter([Trainer(network, TrainingSettings(0.1, device="cpu"), "classification")]),
     )
-    plays = Resident(lambda: next(made), small_plan(dimension=len(start)).client_plan)
-    trainer = plays.begin()
+    resident = Resident(lambda: next(made), small_plan(dimension=len(start)).client_plan)
+    trainer = resident.begin()
     model = trainer._model
     for _ in range(3):
-        assert plays.play(Sent(start, None), data, np.random.default_rng(0), KEY).values.any()
+        assert resident.run(Sent(start, None), data, np.random.default_rng(0), KEY).values.any()
     assert trainer._model is model  # of torch's own layers: copied for no client
 
 
@@ -167,12 +167,12 @@ def test_what_is_observed_of_a_turn_changes_no_example_of_the_client():
     """Where a custom model writes into what it is given, the client would train on something else in the next epoch."""
     model, seen, data = Spoilt(), [], examples_of("1", None)
     model.register_forward_pre_hook(lambda module, given: given[0].zero_())
-    plays = Resident(
+    resident = Resident(
         lambda: Trainer(model, TrainingSettings(0.5, device="cpu"), "classification"),
         PLAN.client_plan,
         seen.append,
     )
-    plays.play(Sent(flat_parameters(model)), data, np.random.default_rng(0), KEY)
+    resident.run(Sent(flat_parameters(model)), data, np.random.default_rng(0), KEY)
     np.testing.assert_array_equal(data.x, examples_of("1", None).x)
     assert len(seen) == 1
 
@@ -224,14 +224,14 @@ def test_a_device_found_dead_where_a_trainer_is_made_is_lost(turns, dies):
             raise RuntimeError("the trainer cannot be made")
         return Trainer(model, TrainingSettings(0.5, device="cpu"), "classification")
 
-    plays, sent = Resident(make, PLAN.client_plan), Sent(flat_parameters(model), None)
+    resident, sent = Resident(make, PLAN.client_plan), Sent(flat_parameters(model), None)
     given = sent, examples_of("special", None), np.random.default_rng(0), KEY
     for _ in range(turns):
         with pytest.raises(ValueError, match="no device is lost"):
-            plays.play(*given)
+            resident.run(*given)
     with pytest.raises(RuntimeError, match="cannot be made"):
-        plays.play(*given)
-    assert plays.is_lost is dies
+        resident.run(*given)
+    assert resident.is_lost is dies
 
 
 @pytest.mark.parametrize("loses", [lose_device, lose_device_late], ids=["in training", "once privatized"])

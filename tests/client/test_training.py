@@ -217,11 +217,11 @@ def test_a_turn_overwrites_what_the_turn_before_returned_of_train_but_not_of_upd
 def test_a_custom_loop_that_fails_is_an_error_each_time_and_one_that_diverges_sends_zeros(loop, error):
     def play(name):
         plan, given = small_plan(dimension=51).client_plan, settings(trainer=f"users_own:{name}")
-        plays, sent = (
+        resident, sent = (
             Resident(lambda: Trainer(network(), given, "classification"), plan),
             Sent(flat_parameters(network()), None),
         )
-        return lambda: plays.play(sent, Examples(*examples()), np.random.default_rng(0), KEY)
+        return lambda: resident.run(sent, Examples(*examples()), np.random.default_rng(0), KEY)
 
     fails = play(loop)
     for _ in range(2):

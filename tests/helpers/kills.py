@@ -167,7 +167,7 @@ def release_until(folder, pipe, seconds, seed):
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends the process, as by SIGKILL
     signal.setitimer(signal.ITIMER_REAL, seconds)
     checkpoint = Checkpoint(folder, SETTINGS, PLAN.factorization.epochs, 7)
-    checkpoint.refuse_copy()
+    checkpoint.check_not_a_copy()
     state, _ = checkpoint.restore(PLAN, SGD)
     checkpoint.rebase(state)
     while state.secrets is not None:

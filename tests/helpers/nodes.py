@@ -40,7 +40,7 @@ TWO = {"a": f"clients=5 {DATA}", "b": f"clients=7 first=5 {DATA}"}
 
 
 def node_with(given, clients, public):
-    """Return a node of so many clients of the data set that `given`, keyword arguments of `client.data.load`, describe."""
+    """Return a node of so many clients of the dataset that `given`, keyword arguments of `client.data.load`, describe."""
     words = [f"public={text_of(public.setting())}"]
     words += [f"dataset.{key}={json.dumps(value)}" for key, value in given.items() if key != "name"]
     return Node(

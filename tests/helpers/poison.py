@@ -107,7 +107,7 @@ def pool_of(make_app, *given, workers=2):
 
 
 def load(clients=6, special=2) -> Dataset:
-    """Return a data set for `dataset.name=poison:load`; one client's examples hold `SPECIAL`."""
+    """Return a dataset for `dataset.name=poison:load`; one client's examples hold `SPECIAL`."""
     x = np.random.default_rng(0).random((clients, 2, 2)).astype("f4")
     x[special] = SPECIAL
     y, one_each = np.arange(clients) % 3, np.arange(clients + 1)
@@ -134,7 +134,7 @@ def fail(model):
 FULL = "NO_ROOM"  # variable: a file that is there while the device has no room
 
 
-def refuse_room():
+def raise_no_room():
     """Raise what CUDA raises where a tensor does not fit."""
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
 
@@ -152,7 +152,7 @@ class RoomlessNet(torch.nn.Module):
     def _apply(self, fn, recurse=True):
         is_worker = multiprocessing.parent_process() is not None
         if is_worker and os.path.exists(os.environ.get(FULL, "")):
-            refuse_room()
+            raise_no_room()
         return super()._apply(fn, recurse)
 
 
@@ -163,7 +163,7 @@ def app_once(spoil):
     def make_trainer():
         made.append("trainer")
         if len(made) > 1:
-            refuse_room()
+            raise_no_room()
         return Trainer(model, TrainingSettings(0.5, device="cpu"), "classification")
 
     return make_client_app(examples_of, make_trainer, PLAN.client_plan, at_once=True)

@@ -1,4 +1,4 @@
-"""Small valid files of every data set that reads files, in the published layouts, to be broken by the tests.
+"""Small valid files of every dataset that reads files, in the published layouts, to be broken by the tests.
 
 TFF's HDF5 files are /examples/USER/COLUMN and its sqlite files the tables examples and client_metadata (the docstrings
 of tff.simulation.datasets and of its sql_client_data); LEAF's are {users, num_samples, user_data} (LEAF's README); the
@@ -229,7 +229,7 @@ def pictures(folder):
     return folder
 
 
-# Form -> (data set, what writes it at a path in a folder, its name there).
+# Form -> (dataset, what writes it at a path in a folder, its name there).
 FORMS = {
     "npz": ("by_user_npz", npz, "data.npz"),
     "npy": ("by_user_npz", npy, "arrays"),

@@ -100,7 +100,7 @@ class RaisesOnMany(Linear):
 
 
 def tokens(vocabulary: int = 10, length: int = 4, highest: int = 9) -> Dataset:
-    """Return a data set of text: targets up to `highest`, each user's first one ignored."""
+    """Return a dataset of text: targets up to `highest`, each user's first one ignored."""
     x = np.arange(20 * length).reshape(20, length) % vocabulary
     y = np.minimum(x, highest)
     y[0] = -100  # the first test example has nothing to train on
@@ -163,7 +163,7 @@ class Unreadable(ArrayClients):
 
 
 def people(clients: int = 6, unreadable: bool = False) -> Dataset:
-    """Return a data set of images, one a client; only the third client's holds a value as large as 77."""
+    """Return a dataset of images, one a client; only the third client's holds a value as large as 77."""
     x = np.random.default_rng(0).random((clients + 4, 8, 8)).astype("f4")
     x[2] = 77
     y, one_each = np.arange(clients + 4) % 10, np.arange(clients + 1)

@@ -15,7 +15,7 @@ Where the layouts are published (repository: path):
                         frequent first
     LEAF                TalwalkarLab/leaf: data/femnist/README.md, data/shakespeare/README.md; data/utils/split_data.py
                         writes train/ and test/
-    the hub             the cards of the data sets flwrlabs/femnist (image, writer_id, hsf_id, character) and
+    the hub             the cards of the datasets flwrlabs/femnist (image, writer_id, hsf_id, character) and
                         flwrlabs/shakespeare (character_id, x, y)
 """
 

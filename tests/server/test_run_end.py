@@ -51,7 +51,7 @@ def end(checkpoint, state):
 def resume(checkpoint):
     """Continue a run in another process and finish it, without any override; return its last state."""
     checkpoint = replace(checkpoint)
-    checkpoint.refuse_copy()
+    checkpoint.check_not_a_copy()
     state, _ = checkpoint.restore(PLAN, SGD)
     checkpoint.rebase(state)
     return end(checkpoint, state)
@@ -116,7 +116,7 @@ def test_killed_at_any_step_of_its_beginning_a_run_that_released_nothing_can_beg
                 break
             except Crash:
                 pass
-        checkpoint.refuse_copy()
+        checkpoint.check_not_a_copy()
         checkpoint.begin(state)
         assert played(PLAN, state, checkpoint, 1).round == 1
     assert after > 20
@@ -139,12 +139,12 @@ def test_a_run_without_secrets_is_finished_wherever_it_is(tmp_path, state_folder
 
 def test_a_lost_database_is_an_older_state_and_not_a_new_run(tmp_path):
     checkpoint, state = begin(tmp_path / "r")
-    checkpoint.refuse_copy()  # nothing was released
+    checkpoint.check_not_a_copy()  # nothing was released
     played(PLAN, state, checkpoint, 1)
     checkpoint.close()
     checkpoint.record.path.unlink()
     with pytest.raises(RunDirectoryError, match="this is an older state: 1 of its rounds were released"):
-        checkpoint.refuse_copy()
+        checkpoint.check_not_a_copy()
 
 
 # the count
@@ -167,7 +167,7 @@ def test_a_crash_before_the_commit_leaves_a_round_uncounted_and_one_after_it_lea
             played(PLAN, state, checkpoint)
     run = read_secrets(checkpoint.folder).origin.run
     assert copies.read_count(run) == 4
-    checkpoint.refuse_copy()
+    checkpoint.check_not_a_copy()
     state, _ = checkpoint.restore(PLAN, SGD)
     assert state.round == released
     checkpoint.rebase(state)
@@ -207,7 +207,7 @@ def test_a_copy_does_not_release_the_last_round_again_once_the_run_is_over(tmp_p
     with pytest.raises(RunDirectoryError, match=r"round 8 .* was released from another copy"):
         played(PLAN, state, copy)
     with pytest.raises(RunDirectoryError, match="older state: 8 of its rounds were released"):
-        copy.refuse_copy()
+        copy.check_not_a_copy()
 
 
 def test_a_round_is_not_released_when_its_count_is_lost(tmp_path, state_folder):

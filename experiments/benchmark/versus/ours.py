@@ -4,8 +4,8 @@ from experiments.benchmark.rows import Federation, simulated_round
 from experiments.benchmark.versus.work import CLIENTS, EXAMPLES, ROWS, Turns, main
 
 
-def play(turns: Turns) -> None:
-    """Play rounds until no more are wanted."""
+def run_rounds(turns: Turns) -> None:
+    """Run rounds until no more are wanted."""
     round_ = simulated_round(Federation(*ROWS[turns.row]))
     round_()
     while turns(CLIENTS * EXAMPLES):
@@ -13,4 +13,4 @@ def play(turns: Turns) -> None:
 
 
 if __name__ == "__main__":
-    main(play)
+    main(run_rounds)

@@ -1,6 +1,6 @@
 """Rounds of Flower's own simulation engine: its federated averaging, without clipping, noise, rotation and masks.
 
-One Ray worker plays all clients one after another, which costs least CPU; it keeps model and data, so that what is
+One Ray worker runs all clients one after another, which costs least CPU; it keeps model and data, so that what is
 measured besides training are the messages, their way through Ray and the mean.
 """
 
@@ -20,8 +20,8 @@ class EndOfTurns(Exception):
     """No more rounds are wanted; `Strategy.start` has no other way to stop."""
 
 
-def play(turns: Turns) -> None:
-    """Play rounds until no more are wanted."""
+def run_rounds(turns: Turns) -> None:
+    """Run rounds until no more are wanted."""
     os.environ[ROW] = turns.row
     server, trained = ServerApp(), [0]
 
@@ -51,4 +51,4 @@ def play(turns: Turns) -> None:
 
 
 if __name__ == "__main__":
-    main(play)
+    main(run_rounds)

@@ -56,8 +56,8 @@ class Pauses(TrainingProcessCallback):  # type: ignore[misc]
         return not self._turns(trained), Metrics()
 
 
-def play(turns: Turns) -> None:
-    """Play rounds until no more are wanted."""
+def run_rounds(turns: Turns) -> None:
+    """Run rounds until no more are wanted."""
     classifier = Classifier(build(*ROWS[turns.row]))
     users = [Dataset([x, y]) for x, y in turns.clients]
     training = FederatedDataset(users.__getitem__, MinimizeReuseUserSampler(range(CLIENTS)))
@@ -84,4 +84,4 @@ def play(turns: Turns) -> None:
 
 
 if __name__ == "__main__":
-    main(play)
+    main(run_rounds)

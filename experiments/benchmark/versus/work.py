@@ -90,7 +90,7 @@ class Turns:
         self._begun: float | None = None
 
     def __call__(self, trained: int) -> bool:
-        """Take the time of the round just played, which trained on so many examples, and play the bare loop."""
+        """Take the time of the round just run, which trained on so many examples, and run the bare loop."""
         spent = cpu_seconds()
         if trained != CLIENTS * EXAMPLES:
             raise ValueError(
@@ -110,8 +110,8 @@ class Turns:
         return {"ratio": ratio, "seconds": seconds, "floor": floor}
 
 
-def main(play: Callable[[Turns], object]) -> None:
-    """Play the rows that the command line names, `[ROW ...] [--repeats N]`, and print {row: result} as JSON."""
+def main(run_rounds: Callable[[Turns], object]) -> None:
+    """Run the rows that the command line names, `[ROW ...] [--repeats N]`, and print {row: result} as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; all without any")
     parser.add_argument("--repeats", type=int, default=7, help="turns of each row and the bare loop")
@@ -121,7 +121,7 @@ def main(play: Callable[[Turns], object]) -> None:
     found = {}
     for row in given.rows or ROWS:
         turns = Turns(row, given.repeats)
-        play(turns)
+        run_rounds(turns)
         found[row] = turns.result()
     print(json.dumps(found, indent=2))
 

@@ -275,7 +275,7 @@ def test_where_the_runs_own_process_has_no_room_it_stops_before_the_first_round(
 
     def make(experiment):
         made.append(experiment)
-        return poison.refuse_room() if len(made) > 1 else rehearsed(experiment)
+        return poison.raise_no_room() if len(made) > 1 else rehearsed(experiment)
 
     monkeypatch.setattr(engine.Experiment, "make_trainer", make)
     with pytest.raises(

@@ -12,7 +12,7 @@ import yaml
 
 from experiments.reproduce import runner, study as studying
 from experiments.reproduce.results import Outcome, Results
-from experiments.reproduce.runner import compute, play
+from experiments.reproduce.runner import compute, run_trial
 from experiments.reproduce.study import Cell, Chain, Study, Trial, rate_at, studies, tuned
 from experiments.settings.compose import compose
 from experiments.settings.schema import Settings
@@ -172,7 +172,7 @@ def test_texts_are_tuned_by_likelihood_and_what_diverged_has_no_accuracy(tmp_pat
 
     def played(result, *trial):
         monkeypatch.setattr(runner, "run", lambda *overrides, **more: calls.append({*overrides}) or result)
-        return play(study, Path("/data"), tmp_path, Trial(study.cells[0], 0.3, *trial))
+        return run_trial(study, Path("/data"), tmp_path, Trial(study.cells[0], 0.3, *trial))
 
     result = SimpleNamespace(summary={"accuracy": 0.1, "loss": 4.60517}, scores={"KnownWords": 0.25})
     assert played(result, 0, 0.3).accuracy == 0.0100000019

@@ -150,7 +150,7 @@ VALUES = {
     "a model without a name": ("model.name", None, "names its model None"),
     "a number as a name": ("model.name", 7, "names its model 7"),
     "a list as a name": ("model.name", ["logistic"], "names its model"),
-    "a list as a data set": ("dataset.name", ["digits"], "names its dataset"),
+    "a list as a dataset": ("dataset.name", ["digits"], "names its dataset"),
     "a list as a path": ("dataset.path", [1], "it should be a valid string"),
     "a truth as a path": ("dataset.path", True, "dataset.path is true; it takes neither"),
     "text as a count": ("dataset.examples_per_client", "many", "it should be a valid integer"),

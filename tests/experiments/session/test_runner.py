@@ -122,7 +122,7 @@ def test_nothing_global_is_left_behind(tmp_path):
 
 
 def given(width=3):
-    """Return a model and a data set as a program or a notebook has them, in no module that others could import."""
+    """Return a model and a dataset as a program or a notebook has them, in no module that others could import."""
 
     class Net(torch.nn.Sequential):
         def __init__(self, input_shape, classes):
