@@ -58,42 +58,44 @@ class TrainingSettings:
 
     learning_rate: float | None = setting(
         None,
-        "of the client's optimizer; null: 1, with model=cnn 0.3, of regression 0.03",
+        "learning rate of the client; null: 1, with model=cnn 0.3, for regression 0.03",
         check=check_positive,
     )
-    batch_size: int = setting(10, "examples of a batch", check=_at_least_one)
+    batch_size: int = setting(10, "examples in a batch", check=_at_least_one)
     epochs: int = setting(1, "passes over a client's examples", check=_at_least_one)
-    device: str = setting("auto", "where a client trains; auto: on the GPU if there is one", DEVICES)
+    device: str = setting("auto", "device that clients train on; auto: a GPU if there is one", DEVICES)
     optimizer: str = setting(
         "sgd",
-        "of the client; weight decay of adam is decoupled; its state is new for every client",
+        "optimizer of the client; its state is new for every client",
         ("sgd", "adam"),
     )
-    momentum: float = setting(0.0, "of sgd, in [0, 1)", check=check_below_one)
+    momentum: float = setting(0.0, "momentum of sgd, in [0, 1)", check=check_below_one)
     weight_decay: float = setting(
         0.0,
-        "what pulls weights to zero; with sgd part of the gradient, with adam decoupled",
+        "weight decay, part of the gradient with sgd, decoupled with adam",
         check=check_non_negative,
     )
     proximal: float = setting(
         0.0,
-        "mu of FedProx, which holds a client near the model it was sent; 0: none",
+        "mu of FedProx, the weight of the distance to the model that was sent; 0: none",
         check=check_non_negative,
     )
     max_steps: int | None = setting(
-        None, "at most so many batches in all; null: all of them", check=_at_least_one
+        None, "maximum number of local steps; null: no limit", check=_at_least_one
     )
     loss: str | None = setting(
         None,
-        "what is minimised, or package.module:function of your own; null: mse of regression, bce_with_logits of multilabel, "
-        "cross_entropy of others",
+        "loss, or package.module:function for a custom one; null: mse for regression, bce_with_logits for multilabel, "
+        "otherwise cross_entropy",
         LOSSES,
         check_loss,
     )
     autocast: str | None = setting(
         None, "lower precision of the forward pass (bfloat16); null: none", ("bfloat16",)
     )
-    trainer: str | None = setting(None, "package.module:function, a training loop of your own; null: ours")
+    trainer: str | None = setting(
+        None, "custom training loop, package.module:function; null: the built-in one"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -1,12 +1,12 @@
 """Compare the runs below folders: `python -m experiments.compare directory=DIR where="model=cnn,epsilon<4" sort=accuracy`.
 
-Runs that differ in nothing but their seed are one group, shown as a mean with its standard error. Prints a
-table (or JSON) and writes DIR/compare.csv, DIR/compare.tex and DIR/compare.html, a page with plots. `plots=FOLDER` also
-writes every plot as PNG, SVG and PDF, as wide as a column of a paper. `directory=[A,B]` compares the runs of several folders;
-this, and a DIR that is itself a run, is written into the folder comparison. Unfinished and unreadable runs are named, not counted.
+Runs that differ only in their seed form a group, shown as a mean with its standard error. Prints a table (or JSON) and writes
+DIR/compare.csv, DIR/compare.tex and DIR/compare.html, a page with plots. `plots=FOLDER` also writes every plot as PNG, SVG and PDF,
+one paper column wide. `directory=[A,B]` compares the runs of several folders. Its files, and those of a DIR that is itself a run,
+go into the folder comparison. Unfinished and unreadable runs are named and not counted.
 
-Metrics do not split groups, because they change nothing of the training: a metric's mean is over the runs that recorded a
-value of it, whose number is given where it is not that of all.
+The choice of metrics does not split groups, because it does not change the training. The mean of a metric is over the runs that
+recorded it; if these are not all, their number is shown.
 """
 
 import csv
@@ -61,12 +61,14 @@ WIDTHS = {"run": 12, "other settings": 24}  # least widths of columns of words, 
 
 @dataclass(frozen=True)
 class CompareSettings:
-    directory: str | tuple[str, ...] = setting(REQUIRED, "folders: every run below them is compared")
+    directory: str | tuple[str, ...] = setting(
+        REQUIRED, "folder, or a list of folders, whose runs are compared"
+    )
     where: tuple[str, ...] = setting((), WHERE)
-    sort: str | None = setting(None, f"{SORT}; null: the score of the task, such as accuracy")
+    sort: str | None = setting(None, f"{SORT}; null: the main metric of the task, such as accuracy")
     target_accuracy: float | None = setting(
         None,
-        "what the bytes to reach it are counted for, in (0, 1), of regression an r2; null: the largest multiple of 5 % "
+        "accuracy in (0, 1), for regression r2, for which the bytes to reach it are counted; null: the largest multiple of 5 % "
         "that every group reaches",
     )
     plots: str | None = setting(None, PLOTS)

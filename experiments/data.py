@@ -1,9 +1,9 @@
-"""Prepare data files: `python -m experiments.data import SOURCE OUT`.
+"""Convert data files to arrays: `python -m experiments.data import SOURCE OUT`.
 
-Writes what takes long to read as a folder OUT of .npy files, which every process maps: an .npz file, a folder of MNIST's
-four idx files, or the unpacked files of femnist, shakespeare or stackoverflow as TFF, LEAF and the hub publish them. SOURCE
-may be flwrlabs/femnist or flwrlabs/shakespeare, which are downloaded from the hub. Then dataset.path=OUT. OUT contains the data, decoded and
-unencrypted; only its owner may read it. Removing OUT removes all that this command has written.
+Writes data that take long to read as a folder OUT of .npy files, which every process maps. SOURCE is an .npz file, a folder of MNIST's
+four idx files, or the unpacked files of femnist, shakespeare or stackoverflow as TFF, LEAF and the hub publish them;
+flwrlabs/femnist and flwrlabs/shakespeare are downloaded from the hub. Use the result with dataset.path=OUT. OUT contains the data,
+decoded and unencrypted; only its owner may read it. Removing OUT removes everything that this command has written.
 """
 
 import logging

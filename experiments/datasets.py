@@ -1,7 +1,7 @@
 """List the datasets and models: `python -m experiments.datasets`.
 
-Prints what every dataset is, whether the users of its test split train too, its licence and its source; of every model
-what it fits and how many parameters it has on the data of its papers. Loads no data.
+Prints for every dataset its content, whether the users of its test split train too, its licence and its source; for every model its
+task and its number of parameters on the data of its papers. Loads no data.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,11 @@
 """Run a real deployment on this machine: `make deploy-demo`, or `python -m experiments.deploy_demo [key=value ...]`.
 
-Starts a SuperLink with TLS, node authentication and a database, and three SuperNodes with keys of their own that hold the
-1437 digits clients between them, all on the loopback interface; submits the app; shows the server's log; ends with the
-same run directory and report as a simulation. At its end, or by Ctrl-C, or where its terminal is closed, what it started
-ends, and keys, certificates and the database are removed.
+Starts a SuperLink with TLS, node authentication and a database, and three SuperNodes that have their own keys and share the 1437
+clients of digits, all on the loopback interface. Submits the app and shows the server's log. The run directory and the report are
+the same as those of a simulation. At the end, after Ctrl-C, or when the terminal closes, all processes are stopped, and keys,
+certificates and the database are removed.
 
-It trains two epochs of six rounds. The eight epochs of `make run`, 176 rounds, are
+The default is two epochs of six rounds. For the eight epochs of `make run`, 176 rounds:
     'overrides="population.cohort_size=64 population.epochs=8 optimizer.learning_rate=0.3"'
 """
 
@@ -39,7 +39,7 @@ NODES = 3
 class DeployDemoSettings:
     directory: str | None = setting(None, "folder of the run; null: runs/deploy-demo_DATE_TIME")
     overrides: str = setting(
-        "", "settings of the run, those of simulate, in one text; empty: two epochs of six rounds"
+        "", "settings of the run, those of simulate, as one string; empty: two epochs of six rounds"
     )
     output: Output = setting("text", PRINTED)
 

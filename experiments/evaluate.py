@@ -1,12 +1,12 @@
 """Score the model of a run: `python -m experiments.evaluate directory=DIR`.
 
-The model and its dataset come from the run directory's config.yaml and model.npz. `dataset.path=FILE` (or
-another key of the dataset) replaces one of the run's values; `dataset=NAME` scores on another dataset of
-the same shape. `metrics=[f1,MODULE:FUNCTION]` scores by other metrics than those of the run.
+Model and dataset are those of the run directory's config.yaml and model.npz. `dataset.path=FILE`, or another key of the dataset,
+replaces one of the run's values; `dataset=NAME` scores on another dataset of the same shape. `metrics=[f1,MODULE:FUNCTION]`
+computes other metrics than those of the run.
 
-A loader, a model, a loss or a metric that config.yaml names by an import path is not imported, because importing runs
-code: name it yourself (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=custom model.name=MODULE:CLASS`,
-`metrics=[...]`), or set `trust_code=true` if you trust the author of the directory.
+A loader, model, loss or metric that config.yaml names by an import path is not imported, because importing runs code. Name it again
+on the command line (`dataset=custom dataset.name=MODULE:FUNCTION`, `model=custom model.name=MODULE:CLASS`, `metrics=[...]`), or
+set `trust_code=true` if you trust the author of the directory.
 """
 
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ from fedmf.setting import REQUIRED, setting
 @dataclass(frozen=True)
 class EvaluateSettings:
     directory: str = setting(REQUIRED, "folder of the run whose model is scored")
-    batch_size: int = setting(256, "examples that are scored at once", at_least=1)
+    batch_size: int = setting(256, "examples in a batch", at_least=1)
     metrics: tuple[str, ...] | None = setting(
         None,
-        "metrics besides loss and accuracy (of regression r2, of multilabel label_accuracy), such as [f1,MODULE:FUNCTION]; null: those that the run recorded",
+        "metrics in addition to loss and accuracy (for regression r2, for multilabel label_accuracy), such as [f1,MODULE:FUNCTION]; null: those of the run",
         METRICS,
     )
     trust_code: bool = setting(
@@ -45,11 +45,11 @@ class EvaluateSettings:
     output: Output = setting("text", PRINTED)
     # Without a choice: the run's own dataset and model, of which any common key can be replaced.
     dataset: DatasetSettings = setting(
-        DatasetSettings(name=""), "another dataset, of the same shape", chosen=None
+        DatasetSettings(name=""), "another dataset of the same shape; null: the run's", chosen=None
     )
     model: ModelSettings = setting(
         ModelSettings(name=""),
-        "the run's own model by an import path of your own: model=custom model.name=MODULE:CLASS",
+        "custom model by its import path: model=custom model.name=MODULE:CLASS; null: the run's",
         chosen=None,
     )
 

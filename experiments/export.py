@@ -1,11 +1,11 @@
 """Export the model of a run: `python -m experiments.export directory=DIR format=torch|safetensors|onnx`.
 
-Writes the file `to`, else model.pt, model.safetensors or model.onnx in the run directory, and never overwrites a file.
-The privacy statement goes along: in the metadata of safetensors and ONNX files, and in FILE.json next to a torch file.
+Writes the file `to`, by default model.pt, model.safetensors or model.onnx in the run directory, and never overwrites a file. The
+privacy statement is in the metadata of safetensors and ONNX files, and in FILE.json next to a torch file.
 
-torch and safetensors hold parameters and buffers by name, as `state_dict` does; they need neither data nor code. ONNX holds
-the computation too, for which the model is built: one that config.yaml names by an import path is imported only where
-you name it yourself (`model=custom model.name=MODULE:CLASS`) or set `trust_code=true` because you trust the author of
+torch and safetensors files contain parameters and buffers by name, as `state_dict` does; exporting them needs neither data nor code.
+An ONNX file contains the computation too, so the model has to be built. A model that config.yaml names by an import path is imported
+only if you name it again (`model=custom model.name=MODULE:CLASS`) or set `trust_code=true` because you trust the author of
 the directory.
 """
 
@@ -39,11 +39,11 @@ PACKAGES = {"safetensors": ("safetensors.torch",), "onnx": ("onnx", "onnxscript"
 class ExportSettings:
     directory: str = setting(REQUIRED, "folder of a finished run")
     format: Literal["torch", "safetensors", "onnx"] = setting(
-        "torch", "a state dict, the same with the statement as metadata, or the computation too"
+        "torch", "file format: a state dict, the same with the statement as metadata, or the computation too"
     )
     to: str | None = setting(
         None,
-        "FILE to write, which must not exist; null: model.pt, model.safetensors or model.onnx in directory",
+        "file to write, which must not exist; null: model.pt, model.safetensors or model.onnx in directory",
     )
     trust_code: bool = setting(
         False,
@@ -52,7 +52,7 @@ class ExportSettings:
     output: Output = setting("text", PRINTED)
     model: ModelSettings = setting(
         ModelSettings(name=""),
-        "a model of your own by its import path, where config.yaml names one: model=custom model.name=MODULE:CLASS",
+        "custom model by its import path, if config.yaml names one: model=custom model.name=MODULE:CLASS",
         chosen=None,
     )
 

@@ -1,13 +1,13 @@
 """Compare factorizations of a workload: `python -m experiments.mechanisms rounds=1024`.
 
-Prints sensitivity, root loss, errors, memory and the CPU time of the design of every family, and its loss over a lower
-bound that holds for every factorization with equal noise in every epoch. All are costed on the run that `epochs`, `momentum`
-and `schedule` describe, in which the noise restarts every epoch and the model continues. `workload` is what they are fitted
-to, as in simulate: `run` to each epoch's own rounds and all later ones, `prefix_sum` and `momentum` to one epoch alone at a
-constant learning rate. With all families, the optima of one epoch alone are listed too.
-`families=[optimal,mine:FAMILY]` compares chosen families, a custom one by its import path. `export=DIR` writes
-DIR/FAMILY.npz with the dense encoder, decoder and the output of the stream itself, with a leading axis for several
-epochs.
+Prints for every family its sensitivity, root loss, errors, memory, the CPU time of its design, and its loss relative to a lower bound
+for all factorizations with equal noise in every epoch. All are evaluated on the run that `epochs`, `momentum` and `schedule`
+describe, in which the noise restarts every epoch and the model continues. `workload` is what they are fitted to, as in simulate:
+`run` fits each epoch to its own rounds and all later ones, `prefix_sum` and `momentum` fit one epoch alone at a constant learning
+rate. If all families are compared, the optima of one epoch alone are listed too.
+
+`families=[optimal,mine:FAMILY]` compares the named families; a custom one is named by its import path. `export=DIR` writes
+DIR/FAMILY.npz with the dense encoder, the decoder and the output of the stream, with a leading axis for several epochs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,26 +45,25 @@ MOST_EXPORTED = 4096  # rounds of an epoch; several epochs may have as many numb
 class MechanismsSettings:
     """Keys of the command; null families are all that suit the size, null buffers each family's choice."""
 
-    rounds: int = setting(1024, "T, rounds of an epoch")
+    rounds: int = setting(1024, "rounds in an epoch (T)")
     epochs: int = setting(
-        1, "E, epochs of the run: the noise restarts in each of them, the model continues", at_least=1
+        1, "epochs of the run (E); the noise restarts in each, the model continues", at_least=1
     )
     workload: WorkloadName = setting(
         "prefix_sum",
-        "what families are fitted to: one epoch alone, or each epoch and all later rounds",
+        "workload that the families are fitted to: one epoch alone, or each epoch and all later rounds",
     )
-    momentum: float = setting(0.0, "beta of the server's optimizer, in [0, 1)")
-    schedule: str = setting("constant", "learning rates over the whole run", SCHEDULES)
+    momentum: float = setting(0.0, "momentum of the server's optimizer (beta), in [0, 1)")
+    schedule: str = setting("constant", "schedule of the learning rate over the whole run", SCHEDULES)
     families: tuple[str, ...] | None = setting(
-        None, "what is compared, such as [optimal,blt,mine:FAMILY]; null: all that suit the size", FAMILIES
+        None, "families to compare, such as [optimal,blt,mine:FAMILY]; null: all that suit the size", FAMILIES
     )
     buffers: int | None = setting(
-        None, "rows of state for the families that take a number; null: each family's own choice"
+        None, "number of buffers, for the families that take one; null: each family's default"
     )
     export: str | None = setting(
         None,
-        "folder for FAMILY.npz with encoder, decoder and noise (rounds <= 4096; of several epochs, as "
-        "many numbers together)",
+        "folder for FAMILY.npz with encoder, decoder and noise; epochs * rounds^2 must be at most 4096^2",
     )
     output: Output = setting("text", PRINTED)
 

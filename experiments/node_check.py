@@ -1,14 +1,14 @@
-"""Tell the operator of a node whether its data load, before any run: `python -m experiments.node_check ...`.
+"""Test whether a node's data load, before any run: `python -m experiments.node_check ...`.
 
     python -m experiments.node_check clients=479 dataset=by_user_npz dataset.path=/srv/people.npz 'public={shape:[8,8],classes:10}'
 
-A node reads no test set: `public` is what the server found in its own, and logs. Exits 2 with one sentence where the data cannot be loaded
-or hold fewer clients than declared, or one client's values cannot be trained on. With `model=...` it counts the parameters,
-which must be those of the server.
+A node reads no test set: `public` is what the server found in its own test set and logged. Exits with 2 and one sentence if the data
+cannot be loaded, contain fewer clients than declared, or contain a client whose values cannot be trained on. With `model=...` it
+prints the number of parameters, which must equal the server's.
 
-`ready=FILE` is for what starts a node (unit, container): it looks at the dataset as a whole and at no client's values, leaves
-FILE only where that loads, and exits 0. A node that is not ready has to start and say so: one that stayed away for one client's
-values would let that client decide who takes part. A mistake in the settings, which no data decide, exits 2 here as it does there.
+`ready=FILE` is for the unit or container that starts a node. It loads the dataset as a whole, without any client's values, writes
+FILE only if that succeeds, and exits with 0. A node that is not ready must start and report it: if it stayed away because of one
+client's values, that client would decide who participates. A wrong setting is independent of the data and exits with 2 here too.
 """
 
 from pathlib import Path

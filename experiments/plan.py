@@ -1,27 +1,25 @@
-"""What a run would cost, before it runs: `python -m experiments.plan epsilon=8 ...`.
+"""Compute what a run costs before it runs: `python -m experiments.plan epsilon=8 ...`.
 
-From figures, the keys below: from exactly one of `epsilon` and `noise_multiplier` follows the other.
-Nothing is trained and no dataset is read: all noise is relative to the sensitivity of the mechanism, which
-therefore does not change epsilon. What it changes is the error in the model, which is computed once the rounds of an
-epoch are known, from `rounds_per_epoch` or from `clients` and `cohort_size`:
+With the keys below it computes epsilon from `noise_multiplier`, or the noise multiplier from `epsilon`. It trains nothing and reads
+no dataset. All noise is relative to the mechanism's sensitivity, so the mechanism does not change epsilon. It changes the error
+in the model, which is printed if the rounds of an epoch are known: from `rounds_per_epoch`, or from `clients` and `cohort_size`:
 
     python -m experiments.plan clients=3400 dimension=1000000 cohort_size=100 epsilon=2
 
-Without a cohort it is an adviser: a table of cohorts, keep probabilities and epochs, as many as are not given, with the noise over
-the signal, the bytes that clients send and the rounds of each, and the setting that it recommends, with the reason:
+Without `cohort_size` it recommends settings. It prints a table of cohort sizes, keep probabilities and epochs (only of those that are
+not given), with the rounds, the noise over the signal and the bytes that a client sends, and marks the recommended row:
 
     python -m experiments.plan clients=50000 dimension=2000000 epsilon=4 delta=1e-6
 
-From a run's own settings, those of simulate, all of which are in a group (`privacy.epsilon`) or choose one (`model=mlp`):
+With a run's own settings, those of simulate, it reads the run's dataset and prints the run's plan. All of these are in a group
+(`privacy.epsilon`) or choose one (`model=mlp`):
 
     python -m experiments.plan model=mlp privacy.epsilon=2
 
-reads the run's dataset and prints the plan that the run would follow, without training. Where population.cohort_size has its default,
-the table follows: of cohorts, and of keep probabilities and epochs where these have theirs. Where that default is more than there are
-clients, the plan is that of the recommended setting.
+If population.cohort_size has its default, the table is printed too, with several keep probabilities and epochs if these have their
+defaults. If there are fewer clients than that default, the plan is that of the recommended settings.
 
-`output=json` prints one JSON document. Warnings, such as more noise than signal, are printed on stderr and are in the
-document's `warnings`.
+`output=json` prints one JSON document. Warnings, such as more noise than signal, go to stderr and into the document's `warnings`.
 """
 
 import sys

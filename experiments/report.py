@@ -1,7 +1,7 @@
-"""Write the page of a run again, and its plots as files: `python -m experiments.report directory=DIR plots=FOLDER`.
+"""Write the page and the plots of a run again: `python -m experiments.report directory=DIR plots=FOLDER`.
 
-A run writes DIR/report.html at its end; this command writes it again from the run's files, for a run of an earlier
-version or one that was moved. `plots=FOLDER` also writes each of its plots as PNG, SVG and PDF, as wide as a column of a paper.
+A run writes DIR/report.html at its end. This command writes it again from the run's files, for a run of an earlier version or one
+that was moved. `plots=FOLDER` also writes each of its plots as PNG, SVG and PDF, one paper column wide.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
 """List the runs below folders: `python -m experiments.runs [FOLDER ...] where="model=cnn,epsilon<4" sort=accuracy`.
 
-Of each run its name, when it began, data, model, epsilon, accuracy (r2 of regression, label_accuracy of multilabel) and
-state: finished, running, or interrupted at a round; then accuracy and epsilon are those of its last rounds. Without a folder those below runs/.
+Prints the name of each run, when it began, its data, model, epsilon, accuracy (for regression r2, for multilabel label_accuracy)
+and state: finished, running, or interrupted at a round. Accuracy and epsilon of an unfinished run are those of its last rounds.
+The default folder is runs/.
 """
 
 import sys
@@ -17,7 +18,7 @@ from fedmf.setting import setting
 
 @dataclass(frozen=True)
 class RunsSettings:
-    directory: str | tuple[str, ...] = setting("runs", "folders: every run below them is listed")
+    directory: str | tuple[str, ...] = setting("runs", "folder, or a list of folders, whose runs are listed")
     where: tuple[str, ...] = setting((), WHERE)
     sort: str = setting("when", SORT)
     output: Output = setting("text", PRINTED)

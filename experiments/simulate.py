@@ -1,18 +1,17 @@
-"""Train a model with user-level differential privacy, all clients on this machine.
+"""Train a model with user-level differential privacy, with all clients on this machine.
 
     python -m experiments.simulate seed=3 compression.keep_probability=0.01
     python -m experiments.simulate -m seed=1,2,3       a sweep
 
-`run.directory=DIR run.resume=true` continues a run after a crash, with its own settings; `run.directory=DIR run.extend=2` adds two
-epochs to a finished run.
+`run.directory=DIR run.resume=true` resumes a run that was stopped, with its recorded settings; `run.directory=DIR run.extend=2`
+adds two epochs to a finished run.
 
-`--config FILE` begins with the settings of a YAML file, `as=DIR` with those of another run; what is given besides wins.
-`--config-dir FOLDER +experiment=NAME` takes the settings of FOLDER/experiment/NAME.yaml.
+`--config FILE` reads settings from a YAML file, `as=DIR` from another run; settings on the command line override them.
+`--config-dir FOLDER +experiment=NAME` reads FOLDER/experiment/NAME.yaml.
 
-Shows progress on stderr and at the end a table and the privacy statement in short; of a sweep one line a job
-(output=json: summary.json on stdout). The run directory holds
-config.yaml, metrics.jsonl, privacy.json, summary.json, mechanism.json, model.npz, model_initial.npz and
-report.html.
+Progress is shown on stderr. At the end a table and the short form of the privacy statement are printed, in a sweep one line a job;
+with output=json summary.json goes to stdout. The run directory contains config.yaml, metrics.jsonl, privacy.json, summary.json,
+mechanism.json, model.npz, model_initial.npz and report.html.
 """
 
 import logging

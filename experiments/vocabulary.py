@@ -1,8 +1,8 @@
 """Make a vocabulary from PUBLIC text: `python -m experiments.vocabulary file=words.txt size=10000 text=FILE`.
 
-With level=characters it contains characters. Without `text` the words are those of Python's own documentation, which is on
-every machine: its language reference and the docstrings of its standard library (PSF licence). Never point it at the
-training users' texts: a vocabulary is public, and privacy accounting does not cover it.
+With level=characters it contains characters. Without `text` the words are those of Python's own documentation, which is on every
+machine: its language reference and the docstrings of its standard library (PSF licence). Never use the training users' texts: a
+vocabulary is public, and the privacy accounting does not cover it.
 """
 
 import ast
@@ -28,7 +28,7 @@ from server.files import write_output
 class VocabularySettings:
     file: str = setting(REQUIRED, "new file to write, one word a line")
     size: int = setting(10000, "maximum number of words, the most frequent first", at_least=1)
-    level: Literal["words", "characters"] = setting("words", "what is counted")
+    level: Literal["words", "characters"] = setting("words", "unit that is counted")
     text: str | None = setting(None, "file of public text in UTF-8; null: Python's own documentation")
     output: Output = setting("text", PRINTED)
 

@@ -67,15 +67,15 @@ class _Descent(Optimizer):
     """The settings that the library's optimizers share."""
 
     learning_rate: float = setting(
-        REQUIRED, "what the mean update, or an adaptive direction, is multiplied by", check=check_positive
+        REQUIRED, "factor of the mean update, or of an adaptive direction", check=check_positive
     )
     momentum: float = setting(
-        0.0, "share of the average of updates that stays in a round, in [0, 1)", check=check_below_one
+        0.0, "momentum, the weight of earlier updates, in [0, 1)", check=check_below_one
     )
-    schedule: str = setting("constant", "of the learning rate, over all rounds of the run", SCHEDULES)
+    schedule: str = setting("constant", "schedule of the learning rate over all rounds of the run", SCHEDULES)
     weight_decay: float = setting(
         0.0,
-        "decoupled: learning_rate * weight_decay of the model is taken away each round",
+        "decoupled weight decay: each round subtracts learning_rate * weight_decay times the model",
         check=check_non_negative,
     )
 
@@ -105,7 +105,7 @@ class Sgd(_Descent):
     (Loshchilov and Hutter, ICLR 2019): it acts on the model and never enters the velocity.
     """
 
-    nesterov: bool = setting(False, "true: look one step of the momentum ahead")
+    nesterov: bool = setting(False, "true: Nesterov momentum")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,9 +146,14 @@ class Adagrad(_Descent):
     The state of an adaptive optimizer is `m` and `v`, (d,) float32 each.
     """
 
-    tau: float = setting(1e-3, "added to the root of that average; v begins at tau^2", check=_check_tau)
+    tau: float = setting(
+        1e-3,
+        "constant added to the root of the average of squares v, which begins at tau^2",
+        check=_check_tau,
+    )
     precondition: bool = setting(
-        False, "true: from the second epoch on, clients scale by 1 / (sqrt(v) + tau) before they clip"
+        False,
+        "true: clients scale their updates by 1 / (sqrt(v) + tau) before they clip, from the second epoch on",
     )
 
     def init(self, parameters: Vector) -> Slots:
@@ -178,7 +183,7 @@ class Adagrad(_Descent):
 class Adam(Adagrad):
     """Adaptive steps by an exponential average of squares: v <- beta2 v + (1 - beta2) x^2."""
 
-    beta2: float = setting(0.99, "how slowly the average of squares forgets", check=check_below_one)
+    beta2: float = setting(0.99, "decay rate of the average of squares, in [0, 1)", check=check_below_one)
 
     def _second_moment(self, v: Vector, square: Vector) -> Vector:
         return self.beta2 * v + (1 - self.beta2) * square

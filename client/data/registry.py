@@ -32,8 +32,8 @@ class Entry:
     load: Callable[..., Dataset]
     summary: str
     licence: str = LICENCE
-    source: str = "a file of the user's own"
-    test_users: str = "counted when loaded, and said in the privacy statement"
+    source: str = "a file of the user"
+    test_users: str = "counted at load, and named in the privacy statement"
 
 
 def _own_table(name: str, *settings: str) -> Callable[..., Dataset]:
@@ -101,29 +101,29 @@ DATASETS: dict[str, Entry] = {
     ),
     "synthetic": Entry(
         bundled.load_synthetic,
-        "Made-up points of up to a billion clients: drawn when asked for, so that size costs neither time nor memory.",
+        "Made-up points of up to a billion clients, drawn when needed, so that size costs neither time nor memory.",
         **bundled.SYNTHETIC,
         test_users="no users: test points belong to no client",
     ),
     "by_user_npz": Entry(
         _own_table("by_user_npz", "task", "classes", *_TEST),
-        "Your own arrays: x, y, user and optionally split, in one .npz file or a folder of .npy files.",
+        "Custom arrays x, y, user and optionally split, in an .npz file or a folder of .npy files.",
     ),
     "by_user_text": Entry(
         _own_table("by_user_text", *TEXT_SETTINGS, *_TEST),
-        "Your own texts: JSON lines with user and text (or tokens).",
+        "Custom texts: JSON lines with user and text (or tokens).",
     ),
     "by_user_csv": Entry(
         _own_table("by_user_csv", *_COLUMNS, "features", "text", *_CSV, *TEXT_SETTINGS),
-        "Your own table: CSV with a user and a label or text in each row, columns by name.",
+        "Custom table: CSV with a user and a label or text in each row, columns by name.",
     ),
     "by_user_parquet": Entry(
         _own_table("by_user_parquet", *_TYPED),
-        "Your own table: parquet with a user and a label or text in each row, columns by name.",
+        "Custom table: parquet with a user and a label or text in each row, columns by name.",
     ),
     "by_user_images": Entry(
         _own_table("by_user_images", *_COLUMNS, "table", "file"),
-        "A folder of pictures: USER/LABEL/FILE, or a table of files, users and labels; decoded when a client's turn comes.",
+        "A folder of pictures: USER/LABEL/FILE, or a table of files, users and labels; decoded when a client trains.",
     ),
     "by_user_hub": Entry(
         _own_table("by_user_hub", *_TYPED),
@@ -137,29 +137,29 @@ DATASETS: dict[str, Entry] = {
             "table",
             "file",
         ),
-        "Your own files without users, in any form above, dealt out to made-up clients by a partitioner of flwr-datasets.",
-        test_users="no users: clients are made up; with partitioner=grouped counted when loaded",
+        "Custom files without users, in any form above, divided among made-up clients by a partitioner of flwr-datasets.",
+        test_users="no users: clients are made up; with partitioner=grouped counted at load",
     ),
     "femnist": Entry(
         benchmarks.load_femnist,
         "Federated EMNIST: handwritten digits and letters of 3,400 writers, 62 classes; TFF, LEAF or hub files.",
         benchmarks.FEMNIST.licence,
         benchmarks.FEMNIST.source,
-        "all train too; counted when loaded, and said in the privacy statement",
+        "all train too; counted at load, and named in the privacy statement",
     ),
     "shakespeare": Entry(
         benchmarks.load_shakespeare,
         "Shakespeare's plays by role, for next-character prediction; TFF, LEAF or hub files.",
         benchmarks.SHAKESPEARE.licence,
         benchmarks.SHAKESPEARE.source,
-        "all train too; counted when loaded, and said in the privacy statement",
+        "all train too; counted at load, and named in the privacy statement",
     ),
     "stackoverflow": Entry(
         benchmarks.load_stackoverflow,
         "Stack Overflow, next-word prediction: 342,477 users, 135.8 M sentences; TFF's sqlite or HDF5 files.",
         benchmarks.STACKOVERFLOW.licence,
         benchmarks.STACKOVERFLOW.source,
-        "about 97 % train too, by TFF's counts, and none with test=heldout; counted when loaded, and said in the privacy "
+        "about 97 % train too, by TFF's counts, and none with test=heldout; counted at load, and named in the privacy "
         "statement",
     ),
 }

@@ -1,10 +1,10 @@
 """Audit the real pipeline: `python -m experiments.audit`.
 
-Runs the Flower strategy and client app and looks for what they give away beyond the statement: pairs of runs with the
-same secrets and one client in or out, the noise and the masks tested against their laws, and two attacks that bound epsilon
-from below. Then it puts five faults into the pipeline and checks that each is caught. Exit code 0: nothing was found; 1: the
-product is refuted, the audit missed a fault, or the pipeline itself failed; 3: inconclusive.
-What each test can and cannot see: docs/audit.md.
+Runs the Flower strategy and client app and tests whether they reveal more than the statement allows: pairs of runs with the same
+secrets and one client in or out, tests of noise and masks against their distributions, and two attacks that bound epsilon from
+below. Then it injects five faults into the pipeline and checks that each is caught. Exit code 0: nothing was found; 1: the
+privacy claim is refuted, the audit missed a fault, or the pipeline itself failed; 3: inconclusive. docs/audit.md explains what each test can
+and cannot detect.
 """
 
 import logging
@@ -46,16 +46,18 @@ Row = dict[str, Any]
 class AuditSettings:
     """Keys of the command."""
 
-    directory: str = setting("outputs/audit", "must not exist yet: audit.json goes there")
+    directory: str = setting("outputs/audit", "folder for audit.json, which must not exist yet")
     mechanisms: tuple[str, ...] = setting(
         ("optimal",),
-        "families that are attacked, and looked at in a scene of their own; [] for none",
+        "families to attack and test, each in a run of its own; []: none",
         FAMILIES,
     )
     sabotage: tuple[str, ...] = setting(
-        tuple(KNOWN), "faults that must be caught, [no clipping,a stale sum] for example; [] for none", KNOWN
+        tuple(KNOWN),
+        "faults to inject, which must be caught, such as [no clipping,a stale sum]; []: none",
+        KNOWN,
     )
-    seed: int = setting(0, "run secrets and coins: an audit can be repeated bit for bit")
+    seed: int = setting(0, "seed of secrets and coins, which makes an audit repeatable bit for bit")
     output: Output = setting("text", PRINTED)
 
     def __post_init__(self) -> None:

@@ -23,23 +23,23 @@ Usage: fedmf COMMAND [key=value ...]
 
 Federated learning with user-level differential privacy.
 
-  simulate      train a model, all clients on this machine
-  plan          what an epsilon costs, before a run
+  simulate      train a model, with all clients on this machine
+  plan          compute what a run costs before it runs
   mechanisms    compare noise mechanisms
   evaluate      score a finished run's model
   runs          list the runs below a folder
   compare       compare the runs below a folder
-  report        write a run's page again
-  export        a run's model for other programs
-  audit         try to refute the privacy of this program
-  datasets      the datasets that there are
-  data          `data import SOURCE OUT`: data files as arrays
+  report        write a run's page and plots again
+  export        write a run's model for other programs
+  audit         attack the pipeline to test its privacy
+  datasets      list datasets and models
+  data          `data import SOURCE OUT`: convert data files to arrays
   vocabulary    make a vocabulary of public words
-  deploy_demo   a deployment on this machine
-  node_check    tell whether a node's data load
-  --version     the version
+  deploy_demo   run a deployment on this machine
+  node_check    test whether a node's data load
+  --version     print the version
 
-`fedmf COMMAND --help` lists a command's settings.
+`fedmf COMMAND --help` prints a command's settings.
 """
 
 

@@ -14,7 +14,7 @@ from experiments.settings.reference import RUN, Reference, Setting, called, expe
 from fedmf.errors import SettingError
 
 WIDTH = 100  # columns at most
-SWEEPS = "-m seed=1,2 tries each in turn; +experiment=NAME takes the settings of a published run, or of one in --config-dir FOLDER:"
+SWEEPS = "-m seed=1,2 runs each value in turn; +experiment=NAME reads the settings of a published run, or of one in --config-dir FOLDER:"
 
 Row = tuple[str, str]
 
@@ -40,7 +40,7 @@ def print_help(command: str, doc: str, arguments: Sequence[str]) -> None:
         for paragraph in doc.replace("python -m experiments.", called("")).strip().split("\n\n"):
             show(paragraph if paragraph.startswith(" ") else " ".join(paragraph.split()), end="\n\n")
         show(
-            f"`{called(command)} --help GROUP` (or KEY) shows all keys of a group. Settings, given as key=value:"
+            f"`{called(command)} --help GROUP` (or KEY) prints all keys of a group. Settings, given as key=value:"
         )
     for heading, rows in _sections(known, topics):
         table = Table.grid("", "", padding=(0, 2, 0, 0))

@@ -44,29 +44,29 @@ OF_NO_PERSON = ("digits", "synthetic")  # datasets whose test sets contain no pe
 class NodeSettings:
     """Keys of a node and of the command node_check."""
 
-    dataset: DatasetSettings = setting(REQUIRED, "data of which this node has some clients", chosen="digits")
+    dataset: DatasetSettings = setting(REQUIRED, "dataset with this node's clients", chosen="digits")
     model: ModelSettings = setting(
         REQUIRED,
-        "what texts are split for; model.start=FILE is this node's own copy of the file that a run names as its model.start",
+        "model, which decides how texts are split; model.start=FILE is this node's copy of the run's model.start",
         chosen=UNGIVEN,
     )
     clients: int = setting(
-        REQUIRED, "how many clients this node declares; public, whatever the state of its data", at_least=1
+        REQUIRED, "number of clients that this node declares; public, and independent of the data", at_least=1
     )
     public: Mapping[str, object] | None = setting(
         None,
-        "shape, classes and, unless it is classification, task of all examples, as the server logs them, such as {shape: [8, 8], classes: 10}; "
-        "null: for digits and synthetic only",
+        "shape, classes and (unless it is classification) task of all examples, as the server logs them, such as {shape: [8, 8], classes: 10}; "
+        "null for digits and synthetic only",
     )
     first: int = setting(
         0,
-        "the first of the dataset's clients that is this node's: it holds first .. first + clients - 1",
+        "index of this node's first client in the dataset; the node has clients first to first + clients - 1",
         at_least=0,
     )
     ready: str | None = setting(
         None,
-        "file that is there afterwards only if the dataset loads as a whole, for the node to tell the server; no client's "
-        "values are looked at, and the exit code is 0 whatever is found",
+        "file that is written only if the dataset loads as a whole, for the node to report; no client's values are read, "
+        "and the exit code is 0 either way",
     )
     output: Output = setting("text", PRINTED)
 

@@ -20,7 +20,7 @@ from experiments.settings.recorded import flattened
 from server.files import write_output
 
 # The setting `plots` of a command.
-PLOTS = "a folder: every plot of the page also as PNG, SVG and PDF, as wide as a column of a paper; null: on the page only"
+PLOTS = "folder for every plot of the page as PNG, SVG and PDF, one paper column wide; null: plots on the page only"
 
 
 @dataclass(frozen=True)

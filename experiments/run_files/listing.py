@@ -28,8 +28,8 @@ from server.checkpoint import LOCK
 from server.files import is_locked
 
 COLUMNS = ("name", "when", "data", "model", "epsilon", "accuracy", "state")
-WHERE = "which runs: conditions such as model=cnn,epsilon<4 on columns, settings or entries of summary.json"
-SORT = "column, setting or entry of summary.json: numbers from the largest, then words from A; -KEY: the other way round"
+WHERE = "conditions that runs must meet, such as model=cnn,epsilon<4 on columns, settings or entries of summary.json"
+SORT = "column, setting or entry of summary.json to sort by: the largest number first, then words from A; -KEY reverses the order"
 _CONDITION = re.compile(r"\s*([\w.]+)\s*([=<>])\s*(.*?)\s*")
 _RELATIONS = {"=": operator.eq, "<": operator.lt, ">": operator.gt}
 

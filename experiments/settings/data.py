@@ -18,9 +18,9 @@ from experiments.settings.values import Choice, Option, keyed, plain
 from fedmf.errors import SettingError
 from fedmf.setting import REQUIRED, setting
 
-_OWN_LOADER = "package.module:function, a loader of your own"
-_OWN_MODEL = "package.module:Class, a model of your own"
-_OWN_ARGUMENTS = "its other arguments, such as {size: 3}; null: none"
+_OWN_LOADER = "custom loader, package.module:function"
+_OWN_MODEL = "custom model, package.module:Class"
+_OWN_ARGUMENTS = "further arguments of it, such as {size: 3}; null: none"
 
 
 @dataclass(frozen=True)
@@ -29,76 +29,74 @@ class DatasetSettings(Choice):
 
     name: str = setting(REQUIRED, _OWN_LOADER)
     path: str | None = setting(
-        None, "the file or folder of the data (docs/data.md); null: what the dataset comes with, if anything"
+        None, "file or folder of the data (docs/data.md); null: the data that ship with the dataset, if any"
     )
     examples_per_client: int | None = setting(
         None,
-        "then cut users into clients of at most this many examples; the client is the unit, not the user; synthetic: how "
-        "many are drawn for each client, null: 10",
+        "maximum number of examples of a client; users with more are cut into several clients, and the client is the unit of "
+        "privacy, not the user; synthetic: number of examples drawn for each client, null: 10",
     )
     max_examples_per_user: int | None = setting(
         None,
-        "use only the first so many examples of each user, who stays the unit (Kairouz et al. 2021: 256)",
+        "maximum number of examples of a user, the first ones; the user stays the unit of privacy (Kairouz et al. 2021: 256)",
     )
     max_test_examples: int | None = setting(
         None,
-        "use only so many of the test examples, drawn by a public seed; null: all, of stackoverflow 10,000",
+        "maximum number of test examples, drawn by a public seed; null: all, for stackoverflow 10,000",
     )
     vocabulary: str | None = setting(
         None,
-        "for text: a file of public words, or of characters, one a line; null: learnt from the users, or ASCII",
+        "for text: file of public words or characters, one a line; null: words of the training users, or ASCII",
     )
     held_out: float | None = setting(
         None,
-        "share of the clients that are held out, chosen by their numbers alone and the same whatever the seed; null: none",
+        "share of the clients that is held out, the same for every seed; null: none",
     )
     held_out_use: str = setting(
         "score",
-        "use of the held-out clients: score, in place of the test set, without training; train, alone, to tune on; or none",
+        "use of the held-out clients: to score on, instead of the test set; to train, with no other clients, for tuning; or none",
         HELD_OUT_USES,
     )
 
 
 # What the arguments of loaders mean, as KEY or DATASET.KEY. An argument that is not here is no setting.
 MEANS = {
-    "alpha": "concentration of dirichlet and inner_dirichlet: small is uneven",
-    "as_published": "true: as in TFF and LEAF (docs/data.md)",
-    "classes": "how many classes there are; null: as many as the labels say",
-    "synthetic.classes": "how many classes there are",
-    "synthetic.clients": "how many clients there are, up to 1,000,000,000",
-    "partitioned.clients": "how many made-up clients there are",
-    "comment": "of CSV: what lines begin with that are left out, such as #; null: none are",
-    "delimiter": "between the columns",
-    "features": "the columns of numbers that are the input, such as [height,width], or one of lists of numbers; null: all others",
-    "synthetic.features": "numbers of an input",
-    "file": "the table's column of files below the folder; null: file_name",
-    "header": "of CSV: false: the first line is a row, and the columns are called f0, f1, ...",
-    "image": "the column of pictures (PNG or JPEG), or of lists of pixels",
-    "label": "the column of labels: whole numbers from 0, or names; of regression and multilabel the column, or several as [a,b], of "
-    "numbers, or one of lists; null: label",
-    "labels": "the public names of the classes, class 0 first, such as [cat,dog]; null: those of all rows (of the test rows "
-    "with classes)",
-    "length": "words or characters of an example; null: 20 words or 80 characters",
-    "stackoverflow.length": "words of a sentence",
-    "level": "of texts: words or characters; null: what the model predicts (char_lstm characters, any other words)",
-    "only_digits": "true: the 10 digits of the 62 classes",
-    "partition_seed": "public seed of who gets which example",
-    "partitioner": f"how examples are dealt: {', '.join(PARTITIONERS)}, or a class of flwr-datasets",
-    "partitioner_settings": "arguments of that class, such as {num_classes_per_partition: 3}; null: its defaults",
-    "shards": "shards of a client, with partitioner=shards",
-    "shift": "how far the clients' inputs lie apart",
-    "split": "a column of 0 or train, 1 or test; null: the column split, if there is one, else a fifth of each user's rows",
-    "table": "a CSV or parquet file that names pictures, users and labels; null: metadata.csv or .parquet in "
-    "the folder, if there",
-    "test": "of data without a split: users: some of them are the test set and do not train; rows, or null: some rows of each",
-    "test_share": "of data without a split: the share of the rows, or users, that are the test set; null: 0.2",
-    "stackoverflow.test": "the test set; validation: its first 10,000 sentences, to choose settings on; heldout: users who never train",
-    "task": "of data with labels; null: what the test set makes plain (docs/data.md)",
-    "text": "the column of texts, for a language model; features and label are then not used",
-    "user": "the column of users: whole numbers or texts; null: user",
-    "vocabulary_size": "words that are kept, the most frequent first, of the vocabulary or of those counted without one; null: "
-    "10000",
-    "stackoverflow.vocabulary_size": "words of the vocabulary, the most frequent first",
+    "alpha": "concentration of dirichlet and inner_dirichlet; a small value is uneven",
+    "as_published": "true: inputs and metrics as in TFF and LEAF (docs/data.md)",
+    "classes": "number of classes; null: one more than the largest test label",
+    "synthetic.classes": "number of classes",
+    "synthetic.clients": "number of clients, at most 1,000,000,000",
+    "partitioned.clients": "number of made-up clients",
+    "comment": "for CSV: first character of lines that are skipped, such as #; null: no line is",
+    "delimiter": "separator of the columns",
+    "features": "columns of numbers that are the input, such as [height,width], or one column of lists of numbers; null: all other columns",
+    "synthetic.features": "length of an input",
+    "file": "column of the table with the files' paths below the folder; null: file_name",
+    "header": "for CSV; false: the first line is a row, and the columns are named f0, f1, ...",
+    "image": "column of pictures (PNG or JPEG), or of lists of pixels",
+    "label": "column of labels: whole numbers from 0, or names; for regression and multilabel one or several columns of numbers, as [a,b], "
+    "or one column of lists; null: label",
+    "labels": "public names of the classes, class 0 first, such as [cat,dog]; null: the names in all rows (in the test rows if "
+    "classes is set)",
+    "length": "number of words or characters in an example; null: 20 words or 80 characters",
+    "stackoverflow.length": "number of words in a sentence",
+    "level": "for text: words or characters; null: what the model predicts (characters for char_lstm, words for others)",
+    "only_digits": "true: only the 10 digits of the 62 classes",
+    "partition_seed": "public seed of the assignment of examples to clients",
+    "partitioner": f"partitioner of the examples: {', '.join(PARTITIONERS)}, or a class of flwr-datasets",
+    "partitioner_settings": "arguments of the partitioner, such as {num_classes_per_partition: 3}; null: its defaults",
+    "shards": "number of shards a client, with partitioner=shards",
+    "shift": "distance between the clients' inputs",
+    "split": "column of 0 or train, 1 or test; null: the column split if there is one, otherwise a fifth of each user's rows is the test set",
+    "table": "CSV or parquet file that names pictures, users and labels; null: metadata.csv or metadata.parquet in the folder, if there is one",
+    "test": "for data without a split; users: a share of the users is the test set and does not train; rows or null: a share of each user's rows",
+    "test_share": "for data without a split: share of the rows, or users, in the test set; null: 0.2",
+    "stackoverflow.test": "test set; validation: the first 10,000 sentences of the test split, for tuning; heldout: users who never train",
+    "task": "task of data with labels; null: the one that follows from the test set (docs/data.md)",
+    "text": "column of texts, for a language model that needs neither features nor label",
+    "user": "column of users: whole numbers or texts; null: user",
+    "vocabulary_size": "maximum number of words, the most frequent first; null: 10000",
+    "stackoverflow.vocabulary_size": "number of words in the vocabulary, the most frequent first",
 }
 OFFERED = {
     "level": LEVELS,
@@ -152,12 +150,12 @@ class ModelSettings(Choice):
     name: str = setting(REQUIRED, _OWN_MODEL)
     trainable: tuple[str, ...] | None = setting(
         None,
-        "names of the parameters that train, as patterns such as [head.*]; all others are frozen; null: what the model leaves",
+        "names of the parameters that train, as patterns such as [head.*]; all others are frozen; null: all that the model does not freeze",
     )
     start: str | None = setting(
         None,
-        "file of weights to begin with, by name: .npz such as another run's model.npz, .safetensors, or a state dict of torch "
-        "(.pt, .pth), of which nothing is run; counts as public; null: none",
+        "file of initial weights, which count as public: .npz such as another run's model.npz, .safetensors, or a state dict of torch "
+        "(.pt, .pth; no code in it is run); null: none",
     )
 
 
@@ -175,16 +173,16 @@ class MlpSettings(ModelSettings):
 
 @dataclass(frozen=True)
 class LstmSettings(ModelSettings):
-    embedding: int | None = setting(None, "numbers that stand for a token; null: the size of the papers")
-    hidden: int | None = setting(None, "units of an LSTM layer; null: the size of the papers")
+    embedding: int | None = setting(None, "size of a token's embedding; null: that of the papers")
+    hidden: int | None = setting(None, "units of an LSTM layer; null: as in the papers")
 
 
 ModelSettings.options = {
-    "logistic": Option(ModelSettings, "logistic regression; of regression linear regression"),
+    "logistic": Option(ModelSettings, "logistic regression; for task=regression linear regression"),
     "mlp": Option(MlpSettings, "one hidden layer of rectified units"),
     "cnn": Option(ModelSettings, "convolutional network for images of at least 8 x 8"),
-    "lstm": Option(LstmSettings, "next word: one LSTM layer"),
-    "char_lstm": Option(LstmSettings, "next character: two LSTM layers"),
+    "lstm": Option(LstmSettings, "next-word prediction, one LSTM layer"),
+    "char_lstm": Option(LstmSettings, "next-character prediction, two LSTM layers"),
     "custom": Option(CustomModelSettings, _OWN_MODEL),
 }
 

@@ -23,50 +23,54 @@ MOST_ROUNDS = 2**12  # of a run: beyond, the optimum takes longer to find than a
 @dataclass(frozen=True)
 class PlanSettings:
     mechanism: MechanismSettings = setting(
-        REQUIRED, "does not change epsilon: all is relative to its sensitivity", chosen="optimal"
+        REQUIRED,
+        "factorization family; epsilon does not depend on it, since noise is relative to its sensitivity",
+        chosen="optimal",
     )
-    momentum: float = setting(0.9, "of the server's optimizer, in [0, 1)")
+    momentum: float = setting(0.9, "momentum of the server's optimizer, in [0, 1)")
     clients: int | None = setting(
-        None, "N, clients with training examples; null: whether the cohorts fit is not checked", at_least=1
+        None,
+        "number of clients with training examples (N); null: unknown, so the cohorts are not checked",
+        at_least=1,
     )
-    dimension: int | None = setting(None, "d, model parameters before padding; null: not known", at_least=1)
+    dimension: int | None = setting(
+        None, "number of model parameters before padding (d); null: unknown", at_least=1
+    )
     cohort_size: int | None = setting(
         None,
-        "n, clients of a round; null: a table of several, where clients, dimension and epsilon are given",
+        "clients in a round (n); null: a table of several, if clients, dimension and epsilon are given",
         at_least=1,
     )
     rounds_per_epoch: int | None = setting(
-        None, "rounds of an epoch; null: as many disjoint cohorts as there are", at_least=1
+        None, "rounds in an epoch; null: as many as there are disjoint cohorts", at_least=1
     )
     epochs: int | None = setting(
         None,
-        "times that every client takes part; the noise restarts in each; null: 1, in a table several",
+        "number of times that every client participates; the noise restarts in each epoch; null: 1, several in a table",
         at_least=1,
     )
     keep_probability: float | None = setting(
         None,
-        "gamma, the share of the coordinates that a client sends, in (0, 1]; null: 1, in a table several",
+        "share of the coordinates that a client sends (gamma), in (0, 1]; null: 1, several in a table",
     )
-    rotation: str = setting(
-        "hadamard", "what an update is rotated by before its coordinates are clipped", ROTATIONS
-    )
+    rotation: str = setting("hadamard", "rotation of an update before its coordinates are clipped", ROTATIONS)
     linf_over_l2: float | None = setting(
         None,
-        "Delta_inf/Delta_2; null: the formula, at most 1, and 1 with rotation=identity",
+        "ratio of the clip norms, Delta_inf/Delta_2; null: the default of a run, at most 1, and 1 with rotation=identity",
     )
-    delta: float = setting(1e-05, "of the statement, in (0, 1)")
-    adjacency: str = setting("zero_out", "what neighbouring datasets differ by", ADJACENCIES)
+    delta: float = setting(1e-05, "delta of the statement, in (0, 1)")
+    adjacency: str = setting("zero_out", "difference between neighbouring datasets", ADJACENCIES)
     accountant: str = setting(
         "rdp",
-        "Renyi divergence, or this project's own tighter bound (docs/theory.md)",
+        "accountant: Renyi divergence, or this project's own tighter bound (docs/theory.md)",
         ACCOUNTANTS,
     )
-    epsilon: float | None = setting(None, "the epsilon to reach; exactly one of it and noise_multiplier")
+    epsilon: float | None = setting(None, "target epsilon; give this or noise_multiplier, not both")
     noise_multiplier: float | None = setting(
-        None, "sigma over the sensitivity; exactly one of it and epsilon"
+        None, "sigma over the sensitivity; give this or epsilon, not both"
     )
     orders: tuple[float, ...] | None = setting(
-        None, "such as [2,4.5,16]: print the Renyi divergence of one epoch at these orders; null: none"
+        None, "orders at which the Renyi divergence of one epoch is printed, such as [2,4.5,16]; null: none"
     )
     output: Output = setting("text", PRINTED)
 

@@ -65,30 +65,30 @@ class EngineSettings(Choice):
 class LocalSettings(EngineSettings):
     """Our own grid on this machine: this process alone, or `workers` processes, each with one GPU where there are several."""
 
-    workers: int = setting(1, "processes; 1: this one; several GPUs are given to them in turn", at_least=1)
+    workers: int = setting(
+        1, "number of processes; 1: this process alone; several GPUs are assigned in turn", at_least=1
+    )
 
 
 @dataclass(frozen=True)
 class RaySettings(EngineSettings):
     """A Ray cluster with `workers` processes, in the cluster at `address`, or in one of the run's own."""
 
-    workers: int = setting(
-        2, "worker processes that Ray starts, on whatever nodes of the cluster have room", at_least=1
-    )
+    workers: int = setting(2, "number of worker processes, on any nodes of the cluster with room", at_least=1)
     address: str | None = setting(
         None,
-        "of a running Ray cluster: HOST:PORT, or auto: the one on this machine; null: a cluster of "
-        "the run's own on this machine, which ends with it",
+        "address of a running Ray cluster: HOST:PORT, or auto for the one on this machine; null: a new "
+        "cluster on this machine, which ends with the run",
     )
     cpus_per_worker: float = setting(
         1.0,
-        "CPUs that Ray reserves for each worker, a whole number or a part of one; how many threads a "
-        "worker computes with stays as in engine=local",
+        "CPUs that Ray reserves for each worker, a whole number or a fraction of one; the number of threads "
+        "is that of engine=local",
         at_least=0.0001,  # Ray's smallest part
     )
     gpus_per_worker: float = setting(
         0.0,
-        "GPUs that Ray reserves for each worker and shows to it, a whole number or a part of one; 0: none",
+        "GPUs that Ray reserves for each worker, a whole number or a fraction of one; 0: none",
         at_least=0,
     )
 
@@ -106,20 +106,22 @@ class DeploymentSettings(EngineSettings):
     node_timeout: float = setting(
         600.0, "seconds to wait for population.min_available clients at the start of an epoch", above=0
     )
-    query_timeout: float = setting(120.0, "seconds for a node to say how many clients it holds", above=0)
+    query_timeout: float = setting(
+        120.0, "seconds to wait for a node to report its number of clients", above=0
+    )
     round_timeout: float = setting(
-        600.0, "seconds to wait for the replies of a round; who is later is silent", above=0
+        600.0, "seconds to wait for the replies of a round; later ones are ignored", above=0
     )
 
 
 EngineSettings.options = {
-    "local": Option(LocalSettings, "this process alone, or worker processes of this machine"),
+    "local": Option(LocalSettings, "this process alone, or worker processes on this machine"),
     "ray": Option(RaySettings, "workers of a Ray cluster; needs the extra ray"),
     "deployment": Option(DeploymentSettings, "a SuperLink, whose server app `flwr run` starts"),
 }
 
 
-_OWN_OPTIMIZER = "package.module:function, which returns a server.Optimizer (docs/extend.md)"
+_OWN_OPTIMIZER = "custom optimizer, package.module:function that returns a server.Optimizer (docs/extend.md)"
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class CustomOptimizerSettings(OptimizerSettings):
     """A custom optimizer: `name` is its import path package.module:function, `settings` its arguments."""
 
     settings: Mapping[str, object] | None = setting(
-        None, "its arguments, such as {learning_rate: 0.1}; null: none"
+        None, "arguments of it, such as {learning_rate: 0.1}; null: none"
     )
 
 
@@ -192,7 +194,9 @@ def _make(maker: Callable[..., Any], given: Mapping[str, Any], name: str) -> Opt
 # What the mechanism is fitted to: the optimizer over the whole run, or one epoch of prefix sums or of its momentum.
 WorkloadName = Literal["run", "prefix_sum", "momentum"]
 
-_OWN_FAMILY = 'MODULE:FAMILY, a fedmf.mechanisms.Family of your own (docs/tutorial.md, "Your own mechanism")'
+_OWN_FAMILY = (
+    'custom family, MODULE:FAMILY, a fedmf.mechanisms.Family (docs/tutorial.md, "Your own mechanism")'
+)
 
 
 @dataclass(frozen=True)
@@ -203,17 +207,17 @@ class MechanismSettings(Choice):
 MechanismSettings.options = {
     name: Option(MechanismSettings, means)
     for name, means in {
-        "optimal": "the optimal factorization, streamed with the fewest buffers that reach it",
-        "optimal_dense": "the optimum as the papers compute it, dense: up to 512 rounds",
-        "banded_toeplitz": "a Toeplitz matrix of few bands with optimised coefficients",
-        "banded_low_rank": "Denisov et al.'s approximation: some diagonals and a matrix of low rank",
+        "optimal": "optimal factorization, streamed with the fewest buffers that reach it",
+        "optimal_dense": "optimal factorization as a dense matrix, as in the papers, up to 512 rounds",
+        "banded_toeplitz": "Toeplitz matrix of few bands with optimised coefficients",
+        "banded_low_rank": "approximation of Denisov et al.: some diagonals and a matrix of low rank",
         "blt": "buffered linear Toeplitz matrices with optimised coefficients",
         "sqrt_toeplitz": "square-root factorization of a Toeplitz workload",
-        "sqrt_blt": "the square-root factorization of a Toeplitz workload, in O(log T) buffers",
-        "normalized_sqrt": "the square root with columns of equal length, in O(log T) buffers",
-        "binary_tree": "the binary tree mechanism",
-        "honaker_online": "the tree, each node estimated from its own subtree",
-        "honaker_full": "the tree, prefix sums from all nodes by least squares",
+        "sqrt_blt": "square-root factorization of a Toeplitz workload, in O(log T) buffers",
+        "normalized_sqrt": "square root with columns of equal norm, in O(log T) buffers",
+        "binary_tree": "binary tree mechanism",
+        "honaker_online": "binary tree, each node estimated from its own subtree (Honaker)",
+        "honaker_full": "binary tree, prefix sums from all nodes by least squares (Honaker)",
         "independent": "independent noise in every round (DP-SGD, DP-FedAvg)",
         "custom": _OWN_FAMILY,
     }.items()

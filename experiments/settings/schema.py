@@ -38,42 +38,40 @@ LoggerName = Literal["none", "tensorboard", "mlflow", "wandb"]
 
 @dataclass(frozen=True)
 class PopulationSettings:
-    cohort_size: int = setting(64, "n, clients of a round")
+    cohort_size: int = setting(64, "clients in a round (n)")
     rounds_per_epoch: int | None = setting(
-        None, "rounds of an epoch; null: as many disjoint cohorts as there are"
+        None, "rounds in an epoch; null: as many as there are disjoint cohorts"
     )
     epochs: int = setting(
-        8, "times that every client takes part; the noise restarts in each", at_most=100_000
+        8, "number of times that every client participates; the noise restarts in each epoch", at_most=100_000
     )
     min_replies: int = setting(
-        0, "release a round only with at least this many replies; a public policy", at_least=0
+        0, "minimum number of replies for a round to be released; a public policy", at_least=0
     )
-    max_attempts: int = setting(3, "how often a round is asked for before the run stops", at_least=1)
+    max_attempts: int = setting(3, "maximum number of attempts at a round before the run stops", at_least=1)
     min_available: int | None = setting(
         None,
-        "deployments: an epoch begins when nodes with this many clients are there; the N of the statement",
+        "for deployments: number of clients whose nodes must be connected when an epoch begins; the N of the statement",
         at_least=1,
     )
     max_clients_per_node: int | None = setting(
         None,
-        "deployments: of a node that says it holds more, this many take part; null: 10,000",
+        "for deployments: maximum number of clients that count for one node; null: 10,000",
         of="watching",
         at_least=1,
     )
     nodes: str | None = setting(
         None,
-        "deployments: YAML list of the nodes that may take part (docs/deployment.md); null: all "
-        "that are registered",
+        "for deployments: YAML list of the nodes that may participate (docs/deployment.md); null: all registered nodes",
     )
     unready_nodes: UnreadyNodes | None = setting(
         None,
-        "deployments: a connected node whose data could not be loaded: wait for it, or begin an epoch "
-        "without; null: wait",
+        "for deployments: whether an epoch waits for a connected node whose data could not be loaded, or begins without it; null: wait",
         of="watching",
     )
     parts: tuple[int, ...] | None = setting(
         None,
-        "written by run.extend: the epochs of each part of an extended run, such as [8,2]; leave it null",
+        "epochs of each part of an extended run, such as [8,2]; run.extend sets it, leave it null",
     )
 
 
@@ -86,25 +84,25 @@ class ClippingSettings:
 
     l2_norm: float | None = setting(
         1.0,
-        "bound of a client's update in the Euclidean norm; null: no clipping, only with "
-        "privacy.noise_multiplier=0",
+        "bound on the Euclidean norm of a client's update; null: no clipping, only with privacy.noise_multiplier=0",
     )
     linf_norm: float | None = setting(
         None,
-        "bound of each rotated coordinate; null: l2_norm * sqrt(2 log(D n) / D) with the Hadamard "
+        "bound on each rotated coordinate; null: l2_norm * sqrt(2 log(D n) / D) with the Hadamard "
         "rotation, l2_norm without",
     )
     adapt: float | None = setting(
         None,
-        "quantile of the clients' norms, in (0, 1), to which both bounds move after each epoch, by a private count that epsilon "
-        "contains; null: they stay",
+        "quantile of the clients' norms, in (0, 1), that both bounds approach after each epoch by a private count; epsilon "
+        "includes its cost; null: fixed bounds",
     )
     adapt_rate: float | None = setting(
-        None, f"how fast they move: their logarithm by this times share less quantile; null: {RATE:g}"
+        None,
+        f"step size of adapt: the logarithm of both bounds changes by this times (quantile - share); null: {RATE:g}",
     )
     adapt_noise: float | None = setting(
         None,
-        "standard deviation of the noise on that count, in clients; null: what costs as much epsilon as 1 % more noise",
+        "standard deviation of the noise on the count of adapt, in clients; null: the one whose cost in epsilon equals 1 % more noise",
     )
 
     def __post_init__(self) -> None:
@@ -127,16 +125,13 @@ class RunSettings:
 
     directory: str | None = setting(
         None,
-        "folder of the run, a new or an empty one; null: runs/DATE_TIME, or one below the sweep's",
+        "folder of the run, new or empty; null: runs/DATE_TIME, or a folder in that of the sweep",
         of="call",
     )
-    resume: bool = setting(
-        False, "true: continue the run in directory, with its own recorded settings", of="call"
-    )
+    resume: bool = setting(False, "true: resume the run in directory, with its recorded settings", of="call")
     extend: int | None = setting(
         None,
-        "epochs to add to the finished run in directory, if privacy.max_epsilon (or without it "
-        "privacy.epsilon) allows what all cost together",
+        "number of epochs to add to the finished run in directory; the total must be within privacy.max_epsilon, or privacy.epsilon without it",
         of="call",
         at_least=1,
     )
@@ -148,45 +143,42 @@ class RunSettings:
     )
     accept_copy: bool = setting(
         False,
-        "true: resume also in a copy of the run's directory or from an older state of it; "
-        "docs/reliability.md says when",
+        "true: resume even in a copy of the run's directory or from an older state of it; docs/reliability.md explains when to",
         of="call",
     )
     allow_version_change: bool = setting(
         False,
-        "true: resume and extend with other code of fedmf than ran it so far; the statement then names both",
+        "true: resume and extend with another version of fedmf's code; the statement then names both",
         of="call",
     )
-    reproducible: bool = setting(False, "true: secrets from the seed, for tests; such a run is NOT private")
+    reproducible: bool = setting(
+        False, "true: derive the secrets from the seed, for tests; such a run is NOT private"
+    )
     unprotected_metrics: bool = setting(
         False,
-        "true: metrics.jsonl, page and progress also have figures that no noise covers, of simulations alone: share of clients "
+        "true: add numbers that no noise covers to metrics.jsonl, page and progress, in simulations only: share of clients "
         "clipped, norms before clipping, clients' loss, noise against signal, size of the values sent (docs/privacy.md)",
     )
     evaluations: int = setting(
         20,
-        "how many rounds are scored, evenly spread over the run, the last among them; a run of fewer "
-        "rounds scores each",
+        "number of rounds that are scored, evenly spread over the run, the last one included",
         at_least=1,
     )
     checkpoint_every: int = setting(
-        16, "rounds between two full checkpoints; every release between them is kept", at_least=1
+        16, "rounds between two full checkpoints; every release between them is saved", at_least=1
     )
     optimized_metric: str | None = setting(
         None,
-        "one of metrics: its last value is what a sweeper such as Optuna chooses by, which no privacy "
-        "statement covers",
+        "metric whose last value a sweeper such as Optuna optimizes; no privacy statement covers that choice",
     )
     log: Literal["text", "json"] = setting(
         "text",
-        "what is said on stderr, as lines for people, or each line one JSON object with time, level, "
-        "logger, run and message",
+        "format of stderr: lines of text, or one JSON object a line with time, level, logger, run and message",
         of="watching",
     )
     metrics_port: int | None = setting(
         None,
-        "port on 127.0.0.1 where Prometheus reads /metrics; 0: one that is free, "
-        "which the log names; null: none (docs/deployment.md)",
+        "port on 127.0.0.1 where Prometheus reads /metrics; 0: a free port, which the log names; null: none (docs/deployment.md)",
         of="watching",
         at_least=0,
         at_most=65535,
@@ -209,44 +201,48 @@ class Settings:
     """A whole run, checked. Raises `SettingError` for a setting that the chosen engine would ignore."""
 
     dataset: DatasetSettings = setting(
-        REQUIRED, "data that clients train on, and the public test set", chosen="digits"
+        REQUIRED, "training data of the clients, and the public test set", chosen="digits"
     )
     model: ModelSettings = setting(
-        REQUIRED, "model, fitted to the data's shape and classes", chosen="logistic"
+        REQUIRED, "model, built for the data's shape and classes", chosen="logistic"
     )
     mechanism: MechanismSettings = setting(
         REQUIRED, "factorization family that correlates the noise", chosen="optimal"
     )
     workload: WorkloadName = setting(
         "run",
-        "what the noise is fitted to: the optimizer and all rounds that follow, or one epoch alone",
+        "workload that the noise is fitted to: the optimizer over the whole run, or one epoch alone",
     )
-    population: PopulationSettings = setting(PopulationSettings(), "who takes part")
-    clipping: ClippingSettings = setting(ClippingSettings(), "what a client's update is bounded by")
-    compression: Compression = setting(Compression(keep_probability=0.1), "how an update travels")
+    population: PopulationSettings = setting(PopulationSettings(), "participation of the clients")
+    clipping: ClippingSettings = setting(ClippingSettings(), "bounds on a client's update")
+    compression: Compression = setting(Compression(keep_probability=0.1), "what a client sends of its update")
     privacy: PrivacyTarget = setting(
         PrivacyTarget(epsilon=8.0, delta=5e-5),
-        "what the run must guarantee; exactly one of epsilon and noise_multiplier is given, the other null",
+        "guarantee of the run; one of epsilon and noise_multiplier must be given, the other must be null",
     )
-    optimizer: OptimizerSettings = setting(REQUIRED, "server's optimizer (docs/extend.md)", chosen="sgd")
-    client: TrainingSettings = setting(TrainingSettings(), "how a client trains (docs/extend.md)")
-    engine: EngineSettings = setting(REQUIRED, "who calls the clients", chosen="local", of="watching")
-    faults: Faults = setting(Faults(), "what goes wrong in a rehearsal, with engine=local")
+    optimizer: OptimizerSettings = setting(REQUIRED, "optimizer of the server (docs/extend.md)", chosen="sgd")
+    client: TrainingSettings = setting(TrainingSettings(), "training of a client (docs/extend.md)")
+    engine: EngineSettings = setting(
+        REQUIRED, "processes that run the clients", chosen="local", of="watching"
+    )
+    faults: Faults = setting(Faults(), "fault injection, with engine=local")
     run: RunSettings = setting(
         RunSettings(),
-        "where the run writes, how its secrets are made, how often it scores and saves",
+        "files and secrets of the run, and how often it scores and saves",
     )
-    sweep: SweepSettings = setting(SweepSettings(), "how the runs of one call with -m continue", of="call")
+    sweep: SweepSettings = setting(SweepSettings(), "resuming a sweep (-m)", of="call")
     seed: int = setting(
-        0, "public: cohorts, data order, rotation, initial model", at_least=0, at_most=2**63 - 1
+        0, "public seed of cohorts, data order, rotation and initial model", at_least=0, at_most=2**63 - 1
     )
     metrics: tuple[str, ...] = setting(
         ("accuracy",),
-        "what the model is scored by on the test split: accuracy (of regression r2, of multilabel label_accuracy) and loss always; "
+        "metrics on the test split: accuracy (for regression r2, for multilabel label_accuracy) and loss always; "
         "top5, f1 (macro), perplexity; mse, mae; exact_match, f1; MODULE:FUNCTION (docs/extend.md)",
         METRICS,
     )
-    logger: LoggerName = setting("none", "where metrics go in addition to the run directory", of="watching")
+    logger: LoggerName = setting(
+        "none", "destination of the metrics in addition to the run directory", of="watching"
+    )
     output: Output = setting("text", PRINTED, of="call")
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ _BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
 _MOST_SHOWN = 80  # characters of a list in an error
 _IN_YAML = {"True": "true", "False": "false", "None": "null"}
 Output = Literal["text", "json"]
-PRINTED = "what is printed, a table for people or one JSON document"
+PRINTED = "output format, a table or one JSON document"
 # What a field may state of its values, in its metadata, in pydantic's words.
 RANGES = {"at_least": "ge", "above": "gt", "at_most": "le"}
 

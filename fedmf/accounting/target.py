@@ -15,34 +15,37 @@ class PrivacyTarget:
     of the two is given, and for values out of range.
     """
 
-    delta: float = setting(REQUIRED, "of the statement, in (0, 1); at most 1/(10 N)", check=check_open_unit)
+    delta: float = setting(
+        REQUIRED, "delta of the statement, in (0, 1); at most 1/(10 N)", check=check_open_unit
+    )
     noise_multiplier: float | None = setting(
         None,
-        "sigma over the sensitivity; 0: not private; exactly one of it and epsilon",
+        "sigma over the sensitivity; 0: not private; give this or epsilon, not both",
         check=check_noise,
     )
     epsilon: float | None = setting(
         None,
-        "the epsilon to reach, to which the noise is calibrated; exactly one of it and noise_multiplier",
+        "target epsilon, for which the noise is calibrated; give this or noise_multiplier, not both",
         check=check_positive,
     )
     adjacency: str = setting(
         "zero_out",
-        "what neighbouring datasets differ by: a client's update zeroed out, or its data replaced",
+        "difference between neighbouring datasets: a client's update is zeroed out, or its data are replaced",
         ADJACENCIES,
     )
     accountant: str = setting(
         "rdp",
-        "Renyi divergence, or this project's own tighter bound (docs/theory.md)",
+        "accountant: Renyi divergence, or this project's own tighter bound (docs/theory.md)",
         ACCOUNTANTS,
     )
     max_epsilon: float | None = setting(
-        None, "stop before the epoch that would exceed it; null: never", check=check_positive
+        None,
+        "limit on epsilon: the run stops before the epoch that would exceed it; null: no limit",
+        check=check_positive,
     )
     geometry: str = setting(
         "l2",
-        "the bounds of a client's vector that epsilon is counted from: both, or all coordinates at "
-        "the L-infinity one (L_inf-CSGM, a baseline)",
+        "clip norms that epsilon follows from: both, or the L-infinity one alone (L_inf-CSGM, a baseline)",
         GEOMETRIES,
     )
 

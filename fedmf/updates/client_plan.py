@@ -28,12 +28,10 @@ class Compression:
     """
 
     keep_probability: float = setting(
-        REQUIRED, "gamma, the share of the coordinates that a client sends, in (0, 1]", check=_check_kept
+        REQUIRED, "share of the coordinates that a client sends (gamma), in (0, 1]", check=_check_kept
     )
-    rotation: str = setting(
-        "hadamard", "what an update is rotated by before its coordinates are clipped", ROTATIONS
-    )
-    value_type: str = setting("float32", "what a coordinate travels as", VALUE_TYPES)
+    rotation: str = setting("hadamard", "rotation of an update before its coordinates are clipped", ROTATIONS)
+    value_type: str = setting("float32", "type in which a coordinate is sent", VALUE_TYPES)
 
     def __post_init__(self) -> None:
         check_fields(self)
