@@ -37,8 +37,12 @@ UNSURE = Finding("residual variance", 0.5, 1e-7, False, "p", is_inconclusive=Tru
 
 @pytest.fixture
 def call(tmp_path, capsys, monkeypatch):
-    """Run the command in this process with a small scene of each kind and no attacks; return its exit code and document."""
-    kinds = [((replace(scenes[0], cohort_size=2, runs=10),), find) for scenes, find in command.KINDS]
+    """Run the command in this process with two small scenes, of one client's influence and of noise and masks, and no attacks.
+
+    Return its exit code and document.
+    """
+    small = {"cohort_size": 2, "rounds_per_epoch": 2, "runs": 4}
+    kinds = [((replace(scenes[at], **small),), find) for at, (scenes, find) in enumerate(command.KINDS)]
     monkeypatch.setattr(command, "KINDS", kinds)
     monkeypatch.setattr(command, "attack_findings", lambda mechanism, seed: [])
     levels = {name: logging.getLogger(name).level for name in ("server", "client.app")}
@@ -123,12 +127,27 @@ def test_every_mechanism_has_a_scene_in_which_every_client_takes_part_once_an_ep
         assert all(sorted(epoch.ravel()) == list(range(16)) for epoch in rounds), mechanism
 
 
-def test_both_attacks_find_halved_noise_and_nothing_in_the_product(monkeypatch):
-    monkeypatch.setattr(attacks, "CANARIES", 8192)
-    monkeypatch.setattr(attacks, "many_runs", partial(attacks.many_runs, runs=400))
-    honest = attacks.attack_findings("optimal", 0)
-    assert [one.refutes for one in honest] == [False, False]
-    assert all(one.observed > 0.5 for one in honest)  # they are no attacks that see nothing
+def noise_divided_by(divisor):
+    def make(plan, *given, **more):
+        return make_release(replace(plan, noise_multiplier=plan.noise_multiplier / divisor), *given, **more)
+
+    return patched((strategy, "make_release", make))
+
+
+def test_both_attacks_find_quartered_noise_and_nothing_in_the_product(monkeypatch):
+    """Each finds it in 49 of 50 audits or more: noise that is only halved needs the sizes of the command."""
+    monkeypatch.setattr(attacks, "Scene", partial(Scene, cohort_size=1, rounds_per_epoch=2))
+    monkeypatch.setattr(attacks, "THRESHOLD", 0.7)
+    monkeypatch.setattr(attacks, "many_runs", partial(attacks.many_runs, runs=140))
+    monkeypatch.setattr(attacks, "CANARIES", 1024)
+    monkeypatch.setattr(attacks, "GUESSES", 164)
+    assert [one.refutes for one in attacks.attack_findings("optimal", 0)] == [False, False]
+    with noise_divided_by(4):
+        assert [one.refutes for one in attacks.attack_findings("optimal", 0)] == [True, True]
+
+
+@pytest.mark.slow
+def test_both_attacks_find_halved_noise_at_the_sizes_of_the_command():
     with HALF_NOISE.patches():
         assert [one.refutes for one in attacks.attack_findings("optimal", 0)] == [True, True]
 
