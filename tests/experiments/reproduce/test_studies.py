@@ -1,8 +1,9 @@
 """The studies: their cells and chains, the search for a rate, the file of results, the runs that are made, and the tables."""
 
 import json
+import pickle
 import re
-from multiprocessing.pool import ThreadPool
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -123,8 +124,16 @@ def test_of_several_rates_the_tuned_one_counts_and_without_it_the_one_with_most_
     assert results.runs(Cell("digits", "optimal", 0.5, 8.0, ())).outcomes == {}
 
 
+def no_processes():
+    """Return what makes a pool that works here and is given pickled copies, as processes are, which take seconds to begin."""
+    each = lambda work, given: map(pickle.loads(pickle.dumps(work)), given)  # noqa: E731
+    return SimpleNamespace(Pool=lambda *_: nullcontext(SimpleNamespace(imap=each, imap_unordered=each)))
+
+
 @pytest.mark.long
-def test_a_study_is_computed_once_and_the_same_again(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize("pool", [no_processes, pytest.param(runner.spawn_context, marks=pytest.mark.slow)])
+def test_a_study_is_computed_once_and_the_same_again(pool, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "spawn_context", pool)
     path, folder = tmp_path / "tiny.jsonl", tmp_path / "runs"
 
     def scores():
@@ -142,10 +151,7 @@ def test_a_study_is_computed_once_and_the_same_again(tiny, tmp_path, monkeypatch
     configs = [yaml.safe_load((run / "config.yaml").read_text()) for run in runs]
     held_out = {(one["seed"] >= 100, one["dataset"]["held_out"]) for one in configs}
     assert held_out == {(True, 0.1), (False, None)}
-    in_threads = SimpleNamespace(
-        Pool=lambda workers, begin: ThreadPool(workers)
-    )  # processes take seconds to begin
-    monkeypatch.setattr(runner, "spawn_context", lambda: in_threads)
+    monkeypatch.setattr(runner, "spawn_context", no_processes)
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[1:]) + "\n")  # a lost line is read from its directory
     compute(Results(tiny, path), None, folder, 2)
