@@ -24,7 +24,7 @@ from fedmf.errors import SettingError
 
 T = TypeVar("T")
 
-# Hydra's setting for folders with files of one's own, such as experiment/NAME.yaml.
+# Hydra's setting for folders with user-defined files, such as experiment/NAME.yaml.
 SEARCHPATH = "hydra.searchpath"
 # A key of another choice of its group.
 _LACKING = re.compile(r"Could not override '((\w+)\.[\w.]+)'")
@@ -38,7 +38,7 @@ def compose(
     """Return the defaults of the command `name` with `overrides` applied, as the frozen dataclass `settings`.
 
     `name` is "config" for those of a run. `recorded` are values in the place of the defaults: those of a run that is resumed.
-    Hydra's global state is left as it was. Raises a `FedmfError` for what cannot be composed.
+    Hydra's global state is left as it was. Raises a `FedmfError` for settings that cannot be composed.
     """
     check_keys(name, given_values(overrides), [SEARCHPATH])
     typed = without_choices(overrides, settings, recorded or {})
@@ -53,7 +53,7 @@ def from_file(file: Path, settings: type, recorded: Mapping[str, Any] | None = N
     try:
         values = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
         if not isinstance(values, dict):
-            raise SettingError("holds no mapping; write settings as KEY: VALUE.")
+            raise SettingError("contains no mapping; write settings as KEY: VALUE.")
         overrides = list(_of_file({str(key): value for key, value in values.items()}, settings))
         check_keys("config", given_values(overrides))
         return composed("config", overrides, settings, recorded)
@@ -116,7 +116,7 @@ def without_choices(overrides: Sequence[str], settings: type, recorded: Mapping[
 def composed(
     name: str, overrides: Sequence[str], settings: type, recorded: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what `compose` makes settings of, as plain values."""
+    """Return the plain values from which `compose` makes settings."""
     store_settings(name, settings, recorded)
     of_process = GlobalHydra.instance()
     outer, of_process.hydra = of_process.hydra, None  # of an application that calls us
@@ -128,12 +128,12 @@ def composed(
 
 
 def as_plain(config: DictConfig) -> dict[str, Any]:
-    """Return what Hydra composed as plain values."""
+    """Return the configuration that Hydra composed as plain values."""
     return cast("dict[str, Any]", OmegaConf.to_container(config, resolve=True))
 
 
 def given_values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return what `overrides` give by key, of a sweep its text. Raises `SettingError` for one that is not understood, or an option.
+    """Return the values of `overrides` by key, for a sweep its text. Raises `SettingError` for one that cannot be parsed, or an option.
 
     >>> given_values(["+run.extend=2", "model=cnn", "seed=1,2"])
     {'run.extend': 2, 'model': 'cnn', 'seed': '1,2'}
@@ -160,7 +160,7 @@ def is_true(value: object) -> bool:
 def check_keys(name: str, given: Mapping[str, Any], hydras: Iterable[str] = ()) -> None:
     """Raise `SettingError` for a key that the command composed as `name` lacks, and for a choice that is no text.
 
-    `hydras` are the names of Hydra's own groups, of which all keys pass.
+    `hydras` are the names of Hydra's groups, of which all keys pass.
     """
     command = RUN if name == "config" else name
     known = reference(command)
@@ -190,7 +190,7 @@ def unknown(command: str, key: str) -> str:
 
 
 def check_no_flags(arguments: Sequence[str], allowed: Collection[str] = ()) -> None:
-    """Raise `SettingError` for an option such as --seed that is none of `allowed`, and for what is no text."""
+    """Raise `SettingError` for an option such as --seed that is not in `allowed`, and for an argument that is not text."""
     for argument in arguments:
         if not isinstance(argument, str):
             raise SettingError(
@@ -202,7 +202,7 @@ def check_no_flags(arguments: Sequence[str], allowed: Collection[str] = ()) -> N
 
 @contextmanager
 def as_setting_errors() -> Iterator[None]:
-    """Raise what Hydra or OmegaConf refuse inside as a `SettingError` of one sentence."""
+    """Turn an error of Hydra or OmegaConf inside into a `SettingError` of one sentence."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
@@ -210,8 +210,8 @@ def as_setting_errors() -> Iterator[None]:
 
 
 def sentence(error: BaseException) -> str:
-    """Return the message of `error`, and of what Hydra caught before it, on one line."""
-    if isinstance(error, OverrideParseException):  # whose own message is that of a parser
+    """Return the message of `error`, and of the error that Hydra caught before it, on one line."""
+    if isinstance(error, OverrideParseException):  # its message is that of a parser
         return f"{error.override} is not understood; settings are given as key=value, lists as key=[a,b]."
     lines = [line.strip() for line in str(error).partition("Config search path")[0].splitlines()]
     text = " ".join(line for line in lines if line and not line.startswith(_NOISE)) or type(error).__name__

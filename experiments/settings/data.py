@@ -1,7 +1,7 @@
 """The groups `dataset` and `model`: one frozen dataclass for each choice.
 
-The keys of a built-in dataset are the keyword arguments of its loader, with their types and defaults: here is only what
-they mean. `client.data.load` and `client.models.build` check the values.
+The keys of a built-in dataset are the keyword arguments of its loader, with their types and defaults: this module has only
+their meanings. `client.data.load` and `client.models.build` check the values.
 """
 
 import inspect
@@ -59,7 +59,7 @@ class DatasetSettings(Choice):
     )
 
 
-# What the arguments of loaders mean, as KEY or DATASET.KEY. An argument that is not here is no setting.
+# Meanings of the loaders' arguments, as KEY or DATASET.KEY. An argument that is not here is not a setting.
 MEANS = {
     "alpha": "concentration of dirichlet and inner_dirichlet; a small value is uneven",
     "as_published": "true: inputs and metrics as in TFF and LEAF (docs/data.md)",
@@ -126,7 +126,7 @@ def _settings_of(name: str, loader: Callable[..., Dataset]) -> type[DatasetSetti
 
 @dataclass(frozen=True)
 class CustomDatasetSettings(DatasetSettings):
-    """A loader of the user's own: `name` is its import path package.module:function, `settings` its arguments."""
+    """A custom loader: `name` is its import path package.module:function, `settings` its arguments."""
 
     settings: Mapping[str, object] | None = setting(None, _OWN_ARGUMENTS)
 
@@ -145,7 +145,7 @@ globals().update(
 
 @dataclass(frozen=True)
 class ModelSettings(Choice):
-    """What every model may be given: what of it trains, and a file of weights to begin with; null: the model's own."""
+    """Settings of every model: the parameters that train, and a file of initial weights; null: those of the model."""
 
     name: str = setting(REQUIRED, _OWN_MODEL)
     trainable: tuple[str, ...] | None = setting(
@@ -161,7 +161,7 @@ class ModelSettings(Choice):
 
 @dataclass(frozen=True)
 class CustomModelSettings(ModelSettings):
-    """A module of the user's own: `name` is its import path package.module:class, `settings` its arguments."""
+    """A custom module: `name` is its import path package.module:class, `settings` its arguments."""
 
     settings: Mapping[str, object] | None = setting(None, _OWN_ARGUMENTS)
 
@@ -187,16 +187,16 @@ ModelSettings.options = {
 }
 
 
-# What the language models predict: the level that the user's own texts are split at for each.
+# What the language models predict: the level at which custom texts are split for each.
 PREDICTS = {"lstm": "words", "char_lstm": "characters"}
 # Tables, of which one column may be texts.
 WITH_TEXTS = ("by_user_csv", "by_user_parquet", "by_user_hub", "partitioned")
 
 
 def arguments(settings: Choice | Mapping[str, Any]) -> dict[str, Any]:
-    """Return a group as keyword arguments of `client.data.load` or `client.models.build`, its own `settings` merged in.
+    """Return a group as keyword arguments of `client.data.load` or `client.models.build`, with its `settings` merged in.
 
-    Raises `SettingError` for own settings that are no mapping or hide a key.
+    Raises `SettingError` for `settings` that are not a mapping or that repeat a key.
 
     >>> arguments({"name": "mine:load", "path": None, "settings": {"size": 3}})
     {'name': 'mine:load', 'path': None, 'size': 3}
@@ -210,7 +210,7 @@ def arguments(settings: Choice | Mapping[str, Any]) -> dict[str, Any]:
         )
     if taken := sorted(set(own) & set(more)):
         raise SettingError(
-            f"settings of {own.get('name')} hold {', '.join(taken)}, which is no argument of its own; give it next to them."
+            f"settings of {own.get('name')} contain {', '.join(taken)}, which is a setting of the group; give it next to them."
         )
     return {**own, **more}
 
@@ -220,7 +220,7 @@ def load_dataset(
 ) -> Dataset:
     """Return the dataset that a composed group `dataset` names.
 
-    `model` is the name of the model that it is for: the user's own texts are split into what that predicts.
+    `model` is the name of the model that it is for: custom texts are split into the tokens that it predicts.
     `public`: for a process that only runs clients, and needs no test set.
     """
     arguments = _at_level(arguments, model)
@@ -244,13 +244,13 @@ def check_none_held_out(settings: DatasetSettings) -> None:
 
 
 def print_notes(dataset: Dataset) -> None:
-    """Print on stderr what there is to know of the public part of a dataset that was loaded."""
+    """Print notes about the public part of a loaded dataset on stderr."""
     for note in dataset.notes:
         messages.info(f"dataset {dataset.name}: {note}")
 
 
 def _at_level(arguments: Mapping[str, Any], model: str | None) -> Mapping[str, Any]:
-    """Return the arguments of the user's own texts at the level that `model` predicts; other datasets' as they are.
+    """Return the arguments of custom texts at the level that `model` predicts, those of other datasets unchanged.
 
     Raises `SettingError` for another level. Custom models take either, words where none is given.
     """

@@ -41,7 +41,7 @@ LONGEST_EPOCH = 1_000_000
 
 
 def shape_of(dataset: Dataset) -> dict[str, Any]:
-    """Return what a model is built for: the shape of one input, the number of classes, and the task."""
+    """Return the properties of the data that a model is built for: the shape of one input, the number of classes, and the task."""
     return {"input_shape": dataset.input_shape, "classes": dataset.classes, "task": dataset.task}
 
 
@@ -53,7 +53,7 @@ def build_module(group: Mapping[str, Any], **data: Any) -> nn.Module:
     given = arguments(group)
     if taken := sorted(set(given) & set(data)):
         raise SettingError(
-            f"settings of {given['name']} hold {', '.join(taken)}, which follows from the dataset or the seed; leave it out."
+            f"settings of {given['name']} contain {', '.join(taken)}, which follows from the dataset or the seed; leave it out."
         )
     with keyed("model", given.keys()):
         return client.models.build(**given, **data)
@@ -70,7 +70,7 @@ def build_model(settings: ModelSettings, dataset: Dataset, seed: int) -> nn.Modu
 @keyed("clipping", ClippingSettings)
 @keyed("compression", Compression)
 def build_bounds(settings: Settings, dimension: int) -> Bounds:
-    """Return what the update of a model with `dimension` parameters is held to."""
+    """Return the bounds on an update of a model with `dimension` parameters."""
     return make_bounds(
         l2_norm=settings.clipping.l2_norm,
         linf_norm=settings.clipping.linf_norm,
@@ -81,7 +81,7 @@ def build_bounds(settings: Settings, dimension: int) -> Bounds:
 
 
 def build_client_plan(settings: Settings, dimension: int) -> ClientPlan:
-    """Return what a client of a model with `dimension` parameters enforces itself."""
+    """Return the part of the plan that a client of a model with `dimension` parameters enforces."""
     return make_client_plan(
         dimension=dimension,
         compression=settings.compression,
@@ -93,7 +93,7 @@ def build_client_plan(settings: Settings, dimension: int) -> ClientPlan:
 
 @dataclass(frozen=True)
 class Clients:
-    """What a process needs that runs clients."""
+    """The part of a run that a process needs to run clients."""
 
     dataset: Dataset
     model: nn.Module
@@ -110,7 +110,7 @@ class Clients:
 
 
 def build_for_clients(settings: Settings, public: Public) -> Clients:
-    """Return the clients of a run, without a test set: the session that started this process knows what is `public`.
+    """Return the clients of a run, without a test set: the session that started this process gives the `public` part.
 
     That session has checked the settings and logged which data cannot be read.
     """
@@ -136,12 +136,12 @@ class Experiment(Clients):
 
     @cached_property
     def fixed_digest(self) -> str:
-        """A public digest of what of the model does not train, "" where all does."""
+        """A public digest of the parameters and buffers that do not train, "" if there are none."""
         return digest_tensors(fixed_tensors(self.model))
 
     @cached_property
     def own_steps(self) -> dict[str, str]:
-        """A digest of what a custom optimizer does to the first model, by what it is called; else nothing.
+        """A digest of the effect of a custom optimizer on the first model, by its description; empty for other optimizers.
 
         The code behind an import path can change between two calls: released rounds that are replayed would then give
         another model than was shown. Raises `SettingError` as `rehearse` does.
@@ -187,7 +187,7 @@ def build(
         dataset = load_dataset(arguments(settings.dataset), settings.model.name)
         if not isinstance(
             settings.engine, DeploymentSettings
-        ):  # whose log Flower shows to who submits the run
+        ):  # Flower shows a deployment's log to the account that submits the run
             log_zeros(dataset)
     model = build_model(settings.model, dataset, settings.seed)
     if settings.model.start is not None:
@@ -231,7 +231,7 @@ def build(
         replies,
         factorization.fingerprint,
     )
-    _ = experiment.own_steps  # refuses an optimizer that cannot run
+    _ = experiment.own_steps  # raises for an optimizer that cannot run
     with keyed("client", TrainingSettings):
         check_available(settings.client, dataset.task)
     return experiment
@@ -244,10 +244,10 @@ def run_secret(settings: Settings) -> SecretKey:
 
 @keyed("population", PopulationSettings)
 def _participation(settings: Settings, dataset: Dataset) -> Participation:
-    """Return who takes part. Raises `SettingError` for more rounds in an epoch than were asked for and can be designed.
+    """Return the participation. Raises `SettingError` for more rounds in an epoch than can be designed, unless they were asked for.
 
     In a deployment the clients are elsewhere, and an epoch begins when `population.min_available` of them are
-    there: that number is what the cohorts must fit into.
+    there: the cohorts must fit into that number.
     """
     population, clients = settings.population, len(dataset.clients)
     if isinstance(settings.engine, DeploymentSettings):

@@ -79,7 +79,7 @@ factorize_once = lru_cache(maxsize=16)(factorize)  # rows of a table share it
 
 
 def privacy_of(settings: PlanSettings) -> PrivacyTarget:
-    """Return what the accountant is asked."""
+    """Return the target for the accountant."""
     with keyed("plan", ()):  # whose keys have no group: null in the place of None alone
         return PrivacyTarget(
             settings.delta,
@@ -119,12 +119,12 @@ def plan_of(
 
 def sizes_of(plan: Plan) -> dict[str, Any]:
     """Return N, n, T, all rounds, d and gamma, by the keys of documents."""
-    who = plan.participation
+    participation = plan.participation
     return {
-        "clients": who.clients,
-        "cohort_size": who.cohort_size,
-        "rounds_per_epoch": who.rounds_per_epoch,
-        "rounds": who.rounds,
+        "clients": participation.clients,
+        "cohort_size": participation.cohort_size,
+        "rounds_per_epoch": participation.rounds_per_epoch,
+        "rounds": participation.rounds,
         "parameters": plan.dimension,
         "keep_probability": plan.compression.keep_probability,
     }
@@ -162,7 +162,7 @@ def plans_to_try(
 
 
 def advised(plans: Sequence[Plan], keys: Sequence[str]) -> tuple[Plan, dict[str, Any]]:
-    """Return the plan that is recommended, and a document: the `table` of all `plans`, what is `recommended`, the `reason`.
+    """Return the recommended plan, and a document with the `table` of all `plans`, the `recommended` row and the `reason`.
 
     It is the one that costs a client the fewest bytes, of those with little noise and enough rounds. Little is at most `NEAR`
     times the least noise over signal of all; enough are `ENOUGH_ROUNDS` rounds, if any has them. `keys` are those of cohort size,
@@ -179,8 +179,8 @@ def advised(plans: Sequence[Plan], keys: Sequence[str]) -> tuple[Plan, dict[str,
     )
     if about_noise(chosen) is not None:
         why += "; but with so much noise runs ended near chance"
-    who = chosen.participation
-    values = who.cohort_size, chosen.compression.keep_probability, who.epochs
+    participation = chosen.participation
+    values = participation.cohort_size, chosen.compression.keep_probability, participation.epochs
     return chosen, {
         "table": [_row(plan) | {"recommended": plan is chosen} for plan in plans],
         "recommended": " ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True)),

@@ -1,4 +1,4 @@
-"""The groups `engine`, `optimizer` and `mechanism`: one frozen dataclass for each choice, and what a run makes of it."""
+"""The groups `engine`, `optimizer` and `mechanism`: one frozen dataclass for each choice, and the objects that a run makes of them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ class Faults:
         return any(vars(self).values())
 
     def outcome(self, draw: float) -> str:
-        """Return what a uniform draw in [0, 1) decides: "silent", "late", "error" or "answer"."""
+        """Return the outcome of a uniform draw in [0, 1): "silent", "late", "error" or "answer"."""
         ends = zip(
             accumulate((self.drop_out, self.delay, self.error)), ("silent", "late", "error"), strict=True
         )
@@ -63,7 +63,7 @@ class EngineSettings(Choice):
 
 @dataclass(frozen=True)
 class LocalSettings(EngineSettings):
-    """Our own grid on this machine: this process alone, or `workers` processes, each with one GPU where there are several."""
+    """The local grid: this process alone, or `workers` processes, each with one GPU if there are several."""
 
     workers: int = setting(
         1, "number of processes; 1: this process alone; several GPUs are assigned in turn", at_least=1
@@ -72,7 +72,7 @@ class LocalSettings(EngineSettings):
 
 @dataclass(frozen=True)
 class RaySettings(EngineSettings):
-    """A Ray cluster with `workers` processes, in the cluster at `address`, or in one of the run's own."""
+    """A Ray cluster with `workers` processes, in the cluster at `address`, or in a new one for this run."""
 
     workers: int = setting(2, "number of worker processes, on any nodes of the cluster with room", at_least=1)
     address: str | None = setting(
@@ -186,7 +186,7 @@ def _make(maker: Callable[..., Any], given: Mapping[str, Any], name: str) -> Opt
     own = calling(f"optimizer.name is {name!r}, which cannot be made", maker, **deepcopy(dict(given)))
     if not isinstance(own, Optimizer):
         raise SettingError(
-            f"optimizer.name is {name!r}, which made an object of type {type(own).__name__}, no Optimizer."
+            f"optimizer.name is {name!r}, which returned an object of type {type(own).__name__}, not an Optimizer."
         )
     return own
 
@@ -251,7 +251,7 @@ LONGEST_CERTIFIED = 2**14
 def factorize(
     name: str, fitted_to: str, rounds: int, epochs: int, *, beta: float, schedule: str
 ) -> RunFactorization:
-    """Return each epoch's factorization by the family `name`, costed on what the server makes of the whole run.
+    """Return each epoch's factorization by the family `name`, with its error in the whole run.
 
     With workload=run each is fitted to that; the others are fitted to one epoch, the same in all of them. `beta` and
     `schedule` are those of the server's optimizer. Raises `SettingError` as `design` does.

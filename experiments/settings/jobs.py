@@ -1,4 +1,4 @@
-"""A run, or the jobs of a sweep under Hydra's own command line: `python -m experiments.simulate [-m] [overrides]`."""
+"""A run, or the jobs of a sweep under Hydra's command line: `python -m experiments.simulate [-m] [overrides]`."""
 
 import json
 import logging
@@ -53,7 +53,7 @@ _OPTIONS = (
     *("--experimental-rerun", "--hydra-help", "--version"),
 )
 _FILES = ("--config", "-cd", "--config-dir")
-_SAMPLED = re.compile(r"-?\d+\.\d{7,}(e-?\d+)?")  # more digits than tell one value from another
+_SAMPLED = re.compile(r"-?\d+\.\d{7,}(e-?\d+)?")  # more digits than are needed to distinguish values
 
 
 def run_jobs(
@@ -80,7 +80,7 @@ def run_jobs(
     overrides, start = start_of(overrides)
     check_keys("config", given_values(overrides), ["hydra"])
     overrides = without_choices(overrides, Settings, start or {})
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's own exit code 1
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller instead of Hydra's exit code 1
     store_settings("config", Settings, start)
     OmegaConf.register_new_resolver("default_directory", default_directory, use_cache=True, replace=True)
     # hydra.main reads them itself.
@@ -91,7 +91,7 @@ def run_jobs(
 
 
 def without_files(arguments: Sequence[str]) -> list[str]:
-    """Return arguments with --config FILE as the override as=FILE, and --config-dir FOLDER as Hydra's own search path.
+    """Return arguments with --config FILE as the override as=FILE, and --config-dir FOLDER as Hydra's search path.
 
     Raises `SettingError` for a path that does not exist.
     """
@@ -130,7 +130,7 @@ def mistake_of(sweeper: Any, metric: str | None) -> str:
 
 
 def _call(job: Job, config: DictConfig) -> float | None:
-    """Return what a job that Hydra composed returns; print of a sweep's job what it sets, and why it failed."""
+    """Run a job that Hydra composed and return its result; print the overrides of a sweep's job, and its error."""
     hydra_config = HydraConfig.get()
     output, given = Path(hydra_config.runtime.output_dir), hydra_config.overrides.task
     directory = Path(str(config.run.directory or output)).resolve()
@@ -138,7 +138,7 @@ def _call(job: Job, config: DictConfig) -> float | None:
     try:
         settings = make(Settings, as_plain(config))
         if name == "job 0":
-            _said.clear()
+            _logged.clear()
             messages.info(
                 f"a sweep; `{called('compare')} directory={hydra_config.sweep.dir}` compares its runs\n"
                 "Each epsilon is that of its run alone: runs on the same clients compose."
@@ -164,7 +164,7 @@ def _call(job: Job, config: DictConfig) -> float | None:
 
 
 def in_short(override: str) -> str:
-    """Return an override with six digits of a sampled value, as it is shown; what is used has all of them.
+    """Return an override with six digits of a sampled value, as it is shown; the run uses all digits.
 
     >>> in_short("optimizer.learning_rate=0.37454011884736254"), in_short("seed=3")
     ('optimizer.learning_rate=0.37454', 'seed=3')
@@ -173,14 +173,14 @@ def in_short(override: str) -> str:
     return f"{key}{equals}{float(value):.6g}" if _SAMPLED.fullmatch(value) else override
 
 
-_said: set[str] = set()  # what the jobs of this sweep in this process have told the user
+_logged: set[str] = set()  # messages that the jobs of this sweep have logged in this process
 
 
 def is_new(record: logging.LogRecord) -> bool:
-    """Return whether no job of the sweep in this process has said the same: a filter. In JSON each line is one run's."""
-    text, before = record.getMessage(), len(_said)
-    _said.add(text)
-    return is_on() or len(_said) > before
+    """Return whether no job of the sweep in this process has logged the same message: a filter. In JSON each line belongs to one run."""
+    text, before = record.getMessage(), len(_logged)
+    _logged.add(text)
+    return is_on() or len(_logged) > before
 
 
 COUNTED = "FEDMF_SWEEP"  # of the environment of jobs whose lines the process of the sweep reads
@@ -190,7 +190,7 @@ shown = ExitStack()
 
 
 class Sweep(Callback):
-    """What Hydra calls when a sweep begins and ends and, in their own processes, when its jobs end."""
+    """Hydra's callbacks for the begin and end of a sweep and, in their processes, for the end of its jobs."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Show one bar where jobs run at once, and remove a link in the place of multirun.yaml: Hydra would write through it.
@@ -238,7 +238,7 @@ def number_of_jobs(config: DictConfig) -> int | None:
 
 @contextmanager
 def one_bar(jobs: int | None) -> Iterator[None]:
-    """Show one bar for `jobs` on the terminal; what this process and those of its jobs print is shown line by line above it.
+    """Show a bar for `jobs` on the terminal; the output of this process and of its jobs appears line by line above it.
 
     They write into a pipe, in the place of the terminal.
     """

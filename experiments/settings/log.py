@@ -2,7 +2,7 @@
 
     {"time": "2026-01-31T12:00:00.123Z", "level": "WARNING", "logger": "server.membership", "message": "...", "run": "1"}
 
-`messages` is the logger of what a command tells its user; as text it is the message alone, a warning or an error after that
+`messages` is the logger for the user of a command; as text it is the message alone, a warning or an error after that
 word. Times are in UTC as RFC 3339 has them; an error's `traceback` is a text in the object. `run.log=json` sets FEDMF_LOG to the
 end of the process. Processes that this one starts find it, and the run in FEDMF_RUN, in their environment when they import
 `experiments`.
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 LOG, RUN = "FEDMF_LOG", "FEDMF_RUN"  # of the environment
-_FLOWERS = "flwr"  # logger with handlers of its own, some of them made later than this module
+_FLOWERS = "flwr"  # logger with its own handlers, some of them made later than this module
 
 messages = logging.getLogger("fedmf-messages")
 
@@ -36,21 +36,21 @@ class Lines(logging.Formatter):
         if not is_on():
             return super().format(record)
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        said = {
+        line = {
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
         if run := os.environ.get(RUN):
-            said["run"] = run
+            line["run"] = run
         if record.exc_info and record.exc_info[0] is not None:
-            said["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(said)
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
 
 
 class _Stderr(logging.Handler):
-    """Writes each line by one call to what `sys.stderr` is then. An error of the stream is the caller's, as with print."""
+    """Writes each line by one call to the current `sys.stderr`. An error of the stream reaches the caller, as with print."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if is_on() or record.name != _FLOWERS:  # whose text is written by its own handlers
@@ -77,7 +77,9 @@ def install() -> None:
     logging.captureWarnings(True)
     logging.getLogger(_FLOWERS).addFilter(_by_root)  # has no effect the second time
     sys.excepthook = _log_uncaught
-    threading.excepthook = lambda said: _log_uncaught(said.exc_type, said.exc_value, said.exc_traceback)
+    threading.excepthook = lambda failure: _log_uncaught(
+        failure.exc_type, failure.exc_value, failure.exc_traceback
+    )
 
 
 def name_run(run: object) -> None:
@@ -87,13 +89,13 @@ def name_run(run: object) -> None:
 
 
 def _by_root(record: logging.LogRecord) -> bool:
-    """Let the root's handlers write a record in place of the logger's own: a filter."""
+    """Let the root's handlers write a record instead of the logger's: a filter."""
     if is_on():
         logging.root.handle(record)
     return not is_on()
 
 
 def _log_uncaught(kind: Any, error: Any, trace: Any) -> None:
-    """Write what ends a process or a thread as one line; a thread may end by SystemExit."""
+    """Log the exception that ends a process or a thread as one line; a thread may end by SystemExit."""
     if kind is not SystemExit:
         messages.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace))

@@ -1,4 +1,4 @@
-"""The list of nodes that may take part in a deployment, as its operator writes it in YAML (population.nodes)."""
+"""The list of nodes that may participate in a deployment, a YAML file of its operator (population.nodes)."""
 
 import os
 import stat
@@ -26,14 +26,14 @@ def known_nodes(file: str) -> tuple[KnownNodes, Path | None]:
     if not Path(file).is_absolute():
         raise SettingError(f"nodes is {file}; a deployment needs an absolute path on the server's machine.")
     try:
-        check_own_file("nodes", Path(file))  # they could let anyone take part
+        check_own_file("nodes", Path(file))  # such an account could let anyone participate
         document = yaml.safe_load(Path(file).read_bytes())
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingError(f"nodes is {file}, which cannot be read as YAML ({error}).") from error
     rows = document.get("nodes") if isinstance(document, dict) else None
     if not rows or not isinstance(rows, list) or not {*document} <= {SERVER_BOX_KEY, "nodes"}:
         raise SettingError(
-            f"nodes is {file}, which lists no node; it must hold nodes, and may hold {SERVER_BOX_KEY}."
+            f"nodes is {file}, which lists no node; it must contain nodes, and may contain {SERVER_BOX_KEY}."
         )
     box_key = document.get(SERVER_BOX_KEY)
     fields = OF_A_NODE if box_key is None else {**OF_A_NODE, "box_key": str}
@@ -55,17 +55,17 @@ def known_nodes(file: str) -> tuple[KnownNodes, Path | None]:
 def check_own_file(name: str, path: Path) -> None:
     """Raise `SettingError` where another account than this one or root could change a file or put another in its place.
 
-    `name` is what the setting with the path is called. Owners and modes decide, of the file, of the folders above it, and of
-    those above what it points to. Where the sticky bit of a folder is set, as in /tmp, others may make files and cannot
+    `name` is the name of the setting with the path. Owners and modes decide, of the file, of the folders above it, and of
+    those above its target. Where the sticky bit of a folder is set, as in /tmp, others may make files and cannot
     replace those that are there.
     """
     for place in dict.fromkeys((path, *path.absolute().parents, *path.resolve().parents)):
         entry = place.stat()
         where = "" if place == path else f" is below {place}, which"
-        if entry.st_uid not in {0, os.geteuid()}:  # who can change what this process sees anyway
+        if entry.st_uid not in {0, os.geteuid()}:  # accounts that control this process anyway
             raise SettingError(
                 f"{name} is {path}, which{where} belongs to user id {entry.st_uid}: the owner can change the file or replace "
-                f"it. It must belong to user id {os.geteuid()}, as whom this runs, or to root."
+                f"it. It must belong to user id {os.geteuid()}, which runs this command, or to root."
             )
         is_sticky = place != path and entry.st_mode & stat.S_ISVTX
         if entry.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky:

@@ -1,4 +1,4 @@
-"""Objects of a Python program in the place of settings that name code: classes, functions, mechanisms, datasets.
+"""Objects of a Python program instead of settings that name code: classes, functions, mechanisms, datasets.
 
 An object that its module has under its name is recorded by its import path, as on the command line: worker processes find it
 there. Any other (of `__main__`, a lambda, a dataset) is recorded as python-DIGEST:NAME, and `client.imports` finds it while the

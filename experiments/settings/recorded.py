@@ -1,4 +1,4 @@
-"""config.yaml of a run directory: what its settings were, written and read back.
+"""config.yaml of a run directory: its settings, written and read back.
 
 A run directory may come from someone else. What it names by an import path is not imported: `check_code_is_named`.
 """
@@ -36,7 +36,7 @@ def to_yaml(settings: Settings | Recorded) -> str:
 
 
 def from_yaml(text: str) -> Recorded:
-    """Return what `to_yaml` wrote. Raises `ValueError` for any other text."""
+    """Return the settings that `to_yaml` wrote. Raises `ValueError` for any other text."""
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # nested too deeply; a date of no calendar
@@ -47,7 +47,7 @@ def from_yaml(text: str) -> Recorded:
     os.fsencode(json.dumps(document, ensure_ascii=False))  # half a character is neither in a path nor printed
     for group in (name for name, hint in get_type_hints(Settings).items() if is_group(hint)):
         if not isinstance(document.get(group, {}), dict):
-            raise ValueError(f"holds {document[group]!r} as {group}, which must be a mapping")
+            raise ValueError(f"contains {document[group]!r} as {group}, which must be a mapping")
     _check_types("dataset", DatasetSettings, document["dataset"])
     _check_types("model", ModelSettings, document["model"])
     return document
@@ -56,7 +56,7 @@ def from_yaml(text: str) -> Recorded:
 def _check_types(key: str, group: type[Choice], recorded: Recorded) -> None:
     """Raise `ValueError` for a group without a name, and for a value of another type.
 
-    Unknown keys are left to the loader or model, which refuses them by name; null, an earlier default, to them as well.
+    Unknown keys, and null as an earlier default, are left to the loader or model, which raises an error that names them.
     """
     name = recorded.get("name")
     if not isinstance(name, str):
@@ -77,16 +77,16 @@ def check_plain_values(document: object, most: int = MOST_VALUES) -> None:
         value, depth = left.pop()
         seen += 1
         if depth > DEEPEST or seen > most:
-            raise ValueError(f"holds more than {most} values or nests more than {DEEPEST} of them")
+            raise ValueError(f"contains more than {most} values or nests more than {DEEPEST} of them")
         if isinstance(value, dict):
             if odd := [key for key in value if not isinstance(key, str)]:
-                raise ValueError(f"holds the key {odd[0]!r}, which is no text")
+                raise ValueError(f"contains the key {odd[0]!r}, which is not text")
             left += [(item, depth + 1) for item in value.values()]
         elif isinstance(value, list):
             left += [(item, depth + 1) for item in value]
         elif not isinstance(value, str | int | float | None):
             raise ValueError(
-                f"holds a {type(value).__name__}; settings are texts, numbers, lists and mappings"
+                f"contains a {type(value).__name__}; settings are texts, numbers, lists and mappings"
             )
 
 

@@ -1,4 +1,4 @@
-"""What is known of every setting: the fields of its command's settings class, as `--help`, "did you mean" and the site say it."""
+"""The reference of all settings, from the fields of the commands' settings classes, for `--help`, "did you mean" and the site."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -57,7 +57,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Group:
-    """A group of settings: what it is, and its choices with their phrases; the `default` one, None without choices."""
+    """A group of settings: its description, and its choices with their descriptions; the `default` one, None without choices."""
 
     about: str
     default: str | None
@@ -78,7 +78,7 @@ class Reference:
 
 @cache
 def reference(command: str) -> Reference:
-    """Return what is known of a command; raises `KeyError` for one that is none."""
+    """Return the reference of a command; raises `KeyError` for an unknown one."""
     settings = settings_of(command)
     hints, groups = get_type_hints(settings), {}
     found = list(_plain_settings(settings, ""))
@@ -117,7 +117,7 @@ def called(command: str) -> str:
 
 
 def _of_choices(group: str, base: type[Choice]) -> Iterator[Setting]:
-    """Yield the settings of a group with choices; what several choices have alike is one setting, which names them."""
+    """Yield the settings of a group with choices; a setting that several choices share is yielded once and names them."""
     found: dict[Setting, tuple[str, ...]] = {}
     for choice, option in base.options.items():
         for item in _plain_settings(option.settings, f"{group}."):

@@ -3,7 +3,7 @@
 Where the library has a frozen class for a group, that class is the group: its checks are the settings' checks, and
 `Settings` has the defaults in which a run differs from the class.
 
-A setting decides what the run is, unless it is `of` the call or of the watching.
+A setting belongs to the run, unless it is `of` the call or of the watching.
 """
 
 from collections.abc import Mapping
@@ -292,14 +292,14 @@ def keys_of(what: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-# What a call says of itself and not of its run.
+# Settings of a call and not of its run.
 OF_THE_CALL = keys_of("call")
-# What may differ between the calls that carry one run to its end: it changes speed and output and not the run.
+# Settings that may differ between the calls of one run: they change speed and output, not the run.
 FREE = (*OF_THE_CALL, *keys_of("watching"))
 
 
 def of_the_run(values: Mapping[str, Any], group: str = "") -> dict[str, Any]:
-    """Return the settings of a run as nested values, without what a call says of itself."""
+    """Return the settings of a run as nested values, without those of the call."""
     return {
         name: of_the_run(value, f"{group}{name}.") if isinstance(value, Mapping) else value
         for name, value in values.items()

@@ -26,7 +26,7 @@ T = TypeVar("T")
 # Stands for a value that must be given, as Hydra writes it.
 GIVEN = "???"
 _BARE = re.compile(r"[A-Za-z_][\w./:-]*", re.ASCII)  # text that needs no quotes in an override
-_WORDS = ("null", "true", "false", "nan", "inf")  # what means something else without quotes
+_WORDS = ("null", "true", "false", "nan", "inf")  # words with another meaning without quotes
 _BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")
 _MOST_SHOWN = 80  # characters of a list in an error
 _IN_YAML = {"True": "true", "False": "false", "None": "null"}
@@ -37,7 +37,7 @@ RANGES = {"at_least": "ge", "above": "gt", "at_most": "le"}
 
 
 class Option(NamedTuple):
-    """A choice of a group: the class of its settings, and a noun phrase that says what it is."""
+    """A choice of a group: the class of its settings, and a noun phrase that describes it."""
 
     settings: type
     means: str
@@ -75,7 +75,7 @@ def finite(document: Any) -> Any:
 
 
 def defaults(settings: type, **given: object) -> dict[str, Any]:
-    """Return the defaults of `settings` as plain values, with those `given`; what a choice brings is left out."""
+    """Return the defaults of `settings` as plain values, with those `given`, without the defaults of choices."""
     values = {
         item.name: GIVEN if item.default is MISSING else plain(item.default)
         for item in fields(settings)
@@ -87,7 +87,7 @@ def defaults(settings: type, **given: object) -> dict[str, Any]:
 def make(settings: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     """Return plain `values` as the frozen dataclass `settings`, whose keys begin with `prefix`.
 
-    Raises `SettingError` for a key that there is not or that is missing, a value of another type, and what the settings refuse.
+    Raises `SettingError` for an unknown or missing key, a value of another type, or a value out of range.
     """
     hints = get_type_hints(settings)
     names = [item.name for item in fields(settings)]  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ def at_home(overrides: Sequence[str]) -> list[str]:
 def as_overrides(
     settings: Mapping[str, object], prefix: str = "", path_of: Callable[[object], str] = str
 ) -> Iterator[str]:
-    """Yield settings given in Python as overrides; `path_of` names what is no text, number, list or mapping.
+    """Yield settings given in Python as overrides; `path_of` names a value that is not text, number, list or mapping.
 
     >>> list(as_overrides({"seed": 3, "model": {"name": "cnn"}}))
     ['seed=3', 'model.name=cnn']
@@ -238,7 +238,7 @@ def with_key(text: str, group: str, names: Any) -> str:
 
 @contextmanager
 def advising_to_resume() -> Iterator[None]:
-    """Let a `RunStoppedError` raised inside tell how to resume the run. Also a decorator."""
+    """Add the way to resume the run to a `RunStoppedError` raised inside. Also a decorator."""
     try:
         yield
     except RunStoppedError as error:

@@ -144,8 +144,8 @@ def test_a_mutated_file_is_read_or_refused_in_one_sentence_that_changes_nothing(
 
 
 VALUES = {
-    "an argument that the data decide": ("model.settings", {"input_shape": [1]}, "hold input_shape, which follows"),
-    "the same without settings": ("model.classes", 3, "hold classes, which follows"),
+    "an argument that the data decide": ("model.settings", {"input_shape": [1]}, "contain input_shape, which follows"),
+    "the same without settings": ("model.classes", 3, "contain classes, which follows"),
     "settings without texts as keys": ("model.settings", {3: 4}, "config.yaml"),
     "a model without a name": ("model.name", None, "names its model None"),
     "a number as a name": ("model.name", 7, "names its model 7"),
@@ -164,12 +164,12 @@ TEXTS = {
     "a list in itself": ("model: {name: logistic}\ndataset: {name: digits}\nmore: &a [*a]\n", "nests more"),
     "deep": (f"dataset: {'{a: ' * 3000}1{'}' * 3000}\nmodel: {{name: x}}\n", "cannot be read as YAML"),
     "less deep": (f"dataset: {{name: digits, a: {'[' * 50}{']' * 50}}}\nmodel: {{name: x}}\n", "nests more"),
-    "a date": ("dataset: {name: digits, path: 2020-01-01}\nmodel: {name: x}\n", "holds a date"),
+    "a date": ("dataset: {name: digits, path: 2020-01-01}\nmodel: {name: x}\n", "contains a date"),
     "a date of no calendar": ("dataset: {name: digits, path: 2020-13-01}\nmodel: {name: x}\n", "cannot be read"),
     "a huge document": (
         "dataset: {name: digits}\nmodel: {name: x}\nz0: &z0 [1, 2]\n"
         + "".join(f"z{i}: &z{i} [{', '.join([f'*z{i - 1}'] * 9)}]\n" for i in range(1, 9)),
-        "holds more than",
+        "contains more than",
     ),
 }  # fmt: skip
 

@@ -87,7 +87,7 @@ def test_code_that_a_run_directory_names_is_imported_only_if_trusted(result, tmp
     config = mine.directory / "config.yaml"
     text = config.read_text()
     config.write_text(text.replace("  name: logistic", "  name: logistic\n  settings: {name: os:system}", 1))
-    with pytest.raises(SettingError, match="no argument of its own"):
+    with pytest.raises(SettingError, match="is a setting of the group"):
         run.load(mine.directory).model()
     config.write_text(text.replace("name: logistic", "name: os:system", 1))
     loaded = run.load(mine.directory)

@@ -88,7 +88,7 @@ def test_a_run_begins_with_the_settings_of_a_file_and_what_is_given_besides_wins
         "sead: 3": r"my\.yaml: sead is no setting of simulate; did you mean seed",
         "model: mlpp": r"my\.yaml: .*Could not find 'model/mlpp'",
         "a: [": r"my\.yaml: while parsing",
-        "- seed": r"my\.yaml: holds no mapping",
+        "- seed": r"my\.yaml: contains no mapping",
         "seed: 1\nseed: 2": r"my\.yaml: .*duplicate key seed",
     }.items():
         (tmp_path / "my.yaml").write_text(text)
@@ -208,7 +208,7 @@ def test_custom_settings_become_plain_arguments_hide_no_key_and_are_a_mapping() 
     given = arguments(dataset)
     assert (given["name"], given["size"], given["path"]) == ("a.b:c", 3, None)
     assert set(given) == {*COMMON, "size"}
-    for own, said in (({"path": "x"}, "no argument of its own"), (3, "must be a mapping")):
+    for own, said in (({"path": "x"}, "is a setting of the group"), (3, "must be a mapping")):
         with pytest.raises(SettingError, match=said):
             arguments({"name": "mine:load", "path": None, "settings": own})
     with pytest.raises(SettingError, match=r"^dataset\.name is 'nowhere:load', which cannot be imported"):
@@ -269,7 +269,7 @@ def custom(name, settings="null"):
         ("signs", "{rat: 0.5}", r"rat is 0.5, but .*:signs does not use it; it takes rate"),
         ("signs", "{*rat: 0.5}", r"^optimizer\.settings\.\*rat is 0.5, but .*:signs does not use it"),
         ("leaving", "null", "which cannot be made: SystemExit: 0"),
-        ("lying", "null", "which made an object of type int, no Optimizer"),
+        ("lying", "null", "which returned an object of type int, not an Optimizer"),
     ],
 )
 def test_what_is_no_optimizer_is_refused(mine, attribute, settings, said):
