@@ -69,8 +69,7 @@ def test_error_bound_covers_all_rounds_at_once():
     counter = continual_counter(64, epsilon=1.0, delta=1e-6, dimension=600)
     bound = continual_counter(64, epsilon=1.0, delta=1e-6).error_bound(failure=0.05)
     errors = np.abs(released(counter, np.zeros((64, 600))))
-    inside = (errors.max(axis=0) <= bound).sum()
-    assert inside >= 570
+    assert (errors.max(axis=0) <= bound).sum() >= 570
     assert (errors.max(axis=0) > bound / 2).sum() > 100, "the bound is of the right size"
 
 

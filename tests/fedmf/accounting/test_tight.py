@@ -245,8 +245,7 @@ def test_calibration_meets_its_target_from_below_in_few_evaluations(gamma, epsil
     }
     z = calibrate_noise_multiplier(**wanted, accountant="tight")
     assert quadratic_variation_epsilon.cache_info().misses < 20
-    found = tight(EpochEvent(z, gamma, PAPER)).epsilon
-    assert epsilon * (1 - 1e-4) <= found <= epsilon
+    assert epsilon * (1 - 1e-4) <= tight(EpochEvent(z, gamma, PAPER)).epsilon <= epsilon
     assert z <= calibrate_noise_multiplier(**wanted)
     if (gamma, epsilon) == (0.01, 2.0):  # seven per cent of noise are saved at the paper's setting
         assert z / calibrate_noise_multiplier(**wanted) == pytest.approx(0.930, abs=1e-3)

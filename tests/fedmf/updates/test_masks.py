@@ -48,7 +48,7 @@ def test_how_many_words_are_drawn_at_once_changes_nothing(words, gamma, monkeypa
     for dimension in (1, 2, 3, *range(1050, 1130)):
         kept = [coordinate for coordinate in everywhere if coordinate < dimension]
         for found in both_forms(lambda d=dimension: coordinates(KEY, d, gamma)):
-            assert found.tolist() == kept
+            assert (found.dtype, found.tolist()) == (np.int64, kept)
 
 
 @pytest.mark.parametrize("longest", [1, 2, 5])
