@@ -209,8 +209,7 @@ def test_client_clips_rotates_and_clips_in_this_order(size, length, share, form)
         padded[:size] = update * min(1, (1 - 2.0**-14) / length)
         padded *= SEED.signs(rotation.padded, "rotation")
         slow = np.clip(dense_hadamard(rotation.padded) @ padded / rotation.padded**0.5, -share, share)
-        found = send(update, Bounds(1.0, share), rotation, form=form)
-        np.testing.assert_allclose(found, slow, atol=2e-6)
+        np.testing.assert_allclose(send(update, Bounds(1.0, share), rotation, form=form), slow, atol=2e-6)
 
 
 @given(

@@ -234,6 +234,10 @@ def test_nodes_that_block_once_the_deadline_has_passed_leave_time_for_others(clo
     assert clock.now < 0.3 + LATE
 
 
+def test_a_reply_that_is_on_its_way_at_the_deadline_is_waited_for_a_moment(clock):
+    assert asked(Elsewhere(lambda question: clock.last(0.6) or [answer(question)]), [1], timeout=0.3) == ["0"]
+
+
 def test_other_replies_keep_arriving_while_nodes_keep_their_pulls_waiting(clock):
     """Flower's own pull waits minutes for the next part of an announced reply, and for a response as long as bytes come."""
     sends, when = (

@@ -223,8 +223,7 @@ def strategy_and_scales(plan, optimizer, rounds):
         kept = privatize(updates_of(fields[wire.CLIENT]), plan.client_plan, key, scale=scale)
         return replying(message, tagged(fields, message, wire.to_bytes(kept.values)))
 
-    state = first_state(plan, np.zeros(50, "f4"), KEY)
-    strategy = FedMF(plan, optimizer, SimulatedPopulation(), state)
+    strategy = FedMF(plan, optimizer, SimulatedPopulation(), first_state(plan, np.zeros(50, "f4"), KEY))
     for part in (5, rounds - 5):  # as a run that is resumed in mid-epoch
         strategy.start(LocalGrid(Answering(answer)), num_rounds=part, timeout=600)
     return strategy, scales

@@ -127,6 +127,10 @@ def test_the_published_replacement_example():
     replace = privacy_spent(event, p["E"], delta=p["delta"], adjacency="replace")
     assert zero_out.epsilon == pytest.approx(oracle["zero_out"], rel=1e-3, abs=0)
     assert 3.66 < replace.epsilon <= 3.678
+    at_its_order = divergence({event: p["E"]}, replace.order, "replace")
+    assert epsilon_of_order(replace.order, at_its_order, p["delta"]) == pytest.approx(
+        replace.epsilon, rel=1e-6
+    )
     exact = privacy_spent(
         EpochEvent(p["z"] / p["gamma"], 1.0, 1.0), p["E"], delta=p["delta"], adjacency="replace"
     )

@@ -71,8 +71,7 @@ def test_variances_are_those_of_a_slow_twin():
 
 
 def test_the_largest_cosine_of_rows_at_all_shifts_is_that_of_a_slow_twin():
-    releases = noise(STATED, np.random.default_rng(2), runs=1, dimension=30)
-    rows = STATED.whitened(releases).reshape(-1, 30)
+    rows = STATED.whitened(noise(STATED, np.random.default_rng(2), runs=1, dimension=30)).reshape(-1, 30)
     best = max(
         abs(a @ np.roll(b[::way], shift)) / np.linalg.norm(a) / np.linalg.norm(b)
         for a, b in combinations(rows, 2)
