@@ -263,7 +263,8 @@ def test_another_configuration_is_refused_by_the_name_of_the_field(tmp_path):
     begun(PLAN, tmp_path / "c")
     other = Checkpoint(tmp_path / "c", {**SETTINGS, "privacy.epsilon": 2.0})
     with pytest.raises(
-        RunDirectoryError, match=r"privacy\.epsilon is 2\.0, but the run in .* began with 8\.0"
+        RunDirectoryError,
+        match=r"privacy\.epsilon is 2\.0, but the run in .* began with 8\.0; resume it with its own settings",
     ):
         other.restore(PLAN, SGD)
 
@@ -272,11 +273,15 @@ def test_another_calculation_is_refused_with_both_values_but_for_rounding(tmp_pa
     checkpoint, state = begun(PLAN, tmp_path / "c")
     checkpoint = replace(checkpoint, calculated={"the L2 radius": 1.0}, every=1)
     advance(PLAN, state, checkpoint)
-    with pytest.raises(RunDirectoryError, match=r"the L2 radius is 1\.5, .* began with 1\.0"):
+    with pytest.raises(
+        RunDirectoryError, match=r"the L2 radius is 1\.5, .* began with 1\.0; .* with the version"
+    ):
         replace(checkpoint, calculated={"the L2 radius": 1.5}).restore(PLAN, SGD)
     now = replace(checkpoint, calculated={"the L2 radius": 1 + 1e-12})
     now.restore(replace(PLAN, noise_multiplier=1 + 1e-12), SGD)
-    with pytest.raises(RunDirectoryError, match=r"event of epoch 1 .*plier=1\.5.*plier=1\.0"):
+    with pytest.raises(
+        RunDirectoryError, match=r"event of epoch 1 .*plier=1\.5.*plier=1\.0.* with the version"
+    ):
         now.restore(replace(PLAN, noise_multiplier=1.5), SGD)
 
 
