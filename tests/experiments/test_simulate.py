@@ -24,7 +24,6 @@ from runs import (
     SMALL as SIX,
     assert_equal,
     behind_round,
-    command,
     composed,
     contents,
     cut,
@@ -35,6 +34,7 @@ from runs import (
     simulate,
     statement,
     summary,
+    typed,
 )
 from server import record
 from server.checkpoint import Checkpoint
@@ -181,11 +181,11 @@ def test_secrets_come_from_the_system_unless_asked_for(tmp_path):
     np.testing.assert_array_equal(model(a, "model_initial.npz"), model(b, "model_initial.npz"))
 
 
-def test_the_command_prints_one_json_document(tmp_path):
-    done = command("output=json", *SMALL, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert set(SUMMARY_KEYS) <= set(json.loads(done.stdout))
-    assert "round 6/6" in done.stderr  # plain lines where there is no terminal
+def test_the_command_prints_one_json_document(tmp_path, capsys):
+    assert typed("output=json", *SMALL, cwd=tmp_path) == 0
+    out, err = capsys.readouterr()
+    assert set(SUMMARY_KEYS) <= set(json.loads(out))
+    assert "round 6/6" in err  # plain lines where there is no terminal
     (directory,) = (tmp_path / "runs").iterdir()
     assert (directory / "report.html").exists()
 

@@ -75,10 +75,11 @@ def ended(capsys, call, *arguments):
 def in_directory(directory, *overrides):
     """Return the settings of a run in `directory`: those that tests repeat are composed once, for it takes Hydra .13 s.
 
-    What names a file or a home is composed each time, and so is what chooses a directory itself; the checks of the frozen
-    settings are made each time.
+    What names a file or a home is composed each time, but for data, which are read later, and so is what chooses a directory
+    itself; the checks of the frozen settings are made each time.
     """
-    if any(mark in override for override in overrides for mark in ("/", "~", "run.directory", "hydra")):
+    others = [override for override in overrides if not override.startswith("dataset.path=/")]
+    if any(mark in override for override in others for mark in ("/", "~", "run.directory", "hydra")):
         return composed(f"run.directory={directory}", *overrides)
     settings = _composed_once(overrides)
     return replace(settings, run=replace(settings.run, directory=str(directory)))

@@ -3,12 +3,13 @@
 import json
 import re
 import shutil
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
-from experiments.reproduce import CLOSED, Table, chen, cited_numbers, denisov, henzinger, tools
+from experiments.reproduce import CLOSED, Table, chen, cited_numbers, denisov, henzinger, tables, tools
 from experiments.reproduce.__main__ import ReproduceSettings, reproduce, titles
 from experiments.reproduce.denisov import OURS
 from experiments.reproduce.henzinger import FAMILIES, LIMIT, square_root_error, tree_over_square_root
@@ -81,9 +82,21 @@ def test_tables_go_between_their_marks_or_into_a_file_and_json_has_all(call, tmp
     assert (tmp_path / "p.md").read_text().endswith("rest of my page")
 
 
+@pytest.fixture(scope="module")
+def fitted_once():
+    """Let pages share what is fitted: they have the same mechanisms for the same rounds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "factorize", cache(tables.factorize))
+        yield
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("fitted_once")
 @pytest.mark.parametrize(("name", "size"), SHOWN)
-def test_a_committed_page_and_its_files_are_what_the_committed_runs_give(name, size, tmp_path):
+def test_a_committed_page_and_its_files_are_what_the_committed_runs_give(name, size, tmp_path, monkeypatch):
+    """The figures of a larger size are those of the smaller one with more points: these are not printed."""
+    if size == "laptop":
+        monkeypatch.setattr(Figure, "savefig", lambda self, file, **given: None)
     place, stem = f"{studies()[name]['page']}.md", Study(name, size).stem
     for path in (*FOLDER.glob("*.jsonl"), FOLDER / place):
         shutil.copy(path, tmp_path)
@@ -194,8 +207,9 @@ def test_table_2_agrees_and_a_number_outside_the_certified_interval_had_not_conv
 
 @pytest.mark.long
 def test_every_solver_certifies_the_optimum_computed_apart(tmp_path_factory):
-    sizes = {"tiny": ((16, 32), (), (16,), (64,), 20.0)}
-    (table, longer), error = made(denisov.denisov_solvers, tmp_path_factory, (denisov, "SIZES", sizes))
+    sizes = {"tiny": ((16,), (), (16,), (64,), 20.0)}
+    short = (denisov, "SIZES", sizes), (denisov, "SHORT", 0.02)  # below it each is timed three times
+    (table, longer), error = made(denisov.denisov_solvers, tmp_path_factory, *short)
     rows = {(problem, rounds, solver): rest for problem, rounds, solver, *rest in table.rows}
     small = {solver: rest for (*problem, solver), rest in rows.items() if problem == ["prefix sums", 16]}
     assert list(small) == ["fixed point, dense", "L-BFGS, dense", "fixed point, O(T)", "L-BFGS, O(T)", OURS]
@@ -242,7 +256,7 @@ def test_the_expansion_meets_the_sum_and_the_tree_is_ten_times_worse_from_the_le
 
 @pytest.mark.long
 def test_figure_1_of_chen_et_al_matches_the_numbers_computed_apart(tmp_path_factory):
-    (table,), error = made(chen.sgmf_figure1, tmp_path_factory)
+    (table,), error = made(chen.sgmf_figure1, tmp_path_factory, (chen, "POINTS", 3))
     assert len(table.rows) == 15
     assert 0 < error < 1e-3
     for epochs, gamma in ((1, 1.0), (1, 0.01), (16, 0.03)):  # the tight bound at the noise of epsilon 2

@@ -333,7 +333,8 @@ def test_a_mechanism_of_ones_own_is_a_family_and_runs_bit_for_bit_as_the_built_i
     ):
         with pytest.raises(SettingError, match=message):
             find_family(f"mine_of_the_mechanism_tests:{attribute}")
-    settings = ["population.cohort_size=100", "population.epochs=1", "run.reproducible=true"]
+    settings = ["population.cohort_size=6", "population.rounds_per_epoch=3", "population.epochs=1"]
+    settings.append("run.reproducible=true")
     named = ["mechanism=custom", "mechanism.name=mine_of_the_mechanism_tests:FAMILY"]
     own = run(tmp_path / "own", *settings, *named)
     built_in = run(tmp_path / "built_in", *settings, "mechanism=independent")
