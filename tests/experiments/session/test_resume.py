@@ -229,9 +229,10 @@ def test_directory_and_resume_alone_continue_bit_for_bit(tmp_path, straight_alon
 
 
 def test_what_the_run_has_may_be_given_again(broken):
+    has = composed(*OWN)
     for given in (("seed=5", "model=mlp", "optimizer=adam", "mechanism=blt"), OWN, ("privacy.epsilon=null",)):
         settings = asked(broken, *given)
-        assert (settings.model, settings.optimizer) == (composed(*OWN).model, composed(*OWN).optimizer)
+        assert (settings.model, settings.optimizer) == (has.model, has.optimizer)
         assert settings.run.resume is True
 
 
