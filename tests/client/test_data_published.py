@@ -238,8 +238,7 @@ def test_validation_and_test_part_the_test_split_and_share_no_sentence(tmp_path:
         for texts in SENTENCES["test"].values()
         for text in texts
     ]
-    both = sentences_of(validation) + sentences_of(test)
-    assert sorted(both) == sorted(all_rows)
+    assert sorted(sentences_of(validation) + sentences_of(test)) == sorted(all_rows)
     assert sentences_of(load("stackoverflow", **settings, max_test_examples=2)) == sentences_of(test)[:2]
     assert load("stackoverflow", **settings).test.x.tolist() == test.test.x.tolist()
 

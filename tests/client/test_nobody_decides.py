@@ -97,8 +97,7 @@ def broken_pictures(folder: Path, *, is_odd: bool) -> Given:
         for place in range(5):
             file = folder / f"u{user}" / str(place % 2) / f"{place}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
-            content = small_files.png((8, 8))["bytes"]
-            file.write_bytes(b"junk" if is_odd and user == 0 else content)
+            file.write_bytes(b"junk" if is_odd and user == 0 else small_files.png((8, 8))["bytes"])
     return {"name": "by_user_images", "path": str(folder), "classes": 2}
 
 

@@ -85,8 +85,7 @@ def test_padding_counts_for_nothing_and_uncounted_tokens_for_the_loss_only():
     x, y = np.stack([LOGITS, LOGITS]), np.array([[0, 1, IGNORED_TARGET], [1, 0, 0]])
     got = score(Echo(), Examples(x, y), uncounted=(0,))
     assert (got.accuracy, got.counted) == (1 / 2, 2)
-    likelihoods = [0.7, 0.8, 0.2, 0.1, 0.5]
-    assert got.loss == pytest.approx(-sum(map(math.log, likelihoods)) / 5, rel=1e-6)
+    assert got.loss == pytest.approx(-sum(map(math.log, [0.7, 0.8, 0.2, 0.1, 0.5])) / 5, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", [*ELEMENTWISE, "users_own:hinge"])

@@ -124,8 +124,7 @@ def test_affordable_epochs_are_those_that_may_begin():
     plan = small_plan(epochs=5)
     assert plan.affordable_epochs == 5
     for affordable in (1, 3):
-        limited = replace(plan.privacy, max_epsilon=plan.spent(affordable).epsilon)
-        short = replace(plan, privacy=limited)
+        short = replace(plan, privacy=replace(plan.privacy, max_epsilon=plan.spent(affordable).epsilon))
         ledger = Ledger()
         for _ in range(affordable):
             ledger = short.start_epoch(ledger)

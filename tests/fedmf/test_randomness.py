@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import chi2
 
 from fedmf.errors import ParticipationError, SettingError
-from fedmf.normals import FORM
+from fedmf.normals import BLOCK, FORM
 from fedmf.participation import (
     SHUFFLED,
     Participation,
@@ -67,13 +67,15 @@ def test_words_are_the_aes_counter_stream_from_any_position():
         np.testing.assert_array_equal(uniform_words(KEY, 10, first=first), words[first : first + 10])
 
 
-def test_a_row_is_a_function_of_key_row_and_coordinate():
+def test_a_row_is_a_function_of_key_row_and_coordinate(monkeypatch):
     row = gaussian_row(KEY, 3, 100_001)
     np.testing.assert_array_equal(gaussian_row(KEY, 3, 100_001), row)
     for dimension in (1, 7, 8191, 8192, 8193, 16383, 16384, 16385, 100_000):
         np.testing.assert_array_equal(gaussian_row(KEY, 3, dimension), row[:dimension])
     assert row.dtype == np.float64
     np.testing.assert_array_equal(row % 1, 0.5)
+    monkeypatch.setattr("fedmf.randomness.SPARE", 0)  # what one block in 10^5 does: it draws on
+    np.testing.assert_array_equal(gaussian_row(KEY, 3, BLOCK), row[:BLOCK])
 
 
 def test_rows_are_fixed_for_good_on_every_machine():
@@ -123,8 +125,7 @@ def test_signs_are_fair_and_fixed():
 
 def test_reproducible_secrets_depend_on_the_seed_and_stay_what_they_were():
     """The same seed in another version must give the same run; another seed another one."""
-    keys = {SecretKey.reproducible(seed) for seed in range(20)}
-    assert len(keys) == 20
+    assert len({SecretKey.reproducible(seed) for seed in range(20)}) == 20
     expected = hashlib.sha256(b"fedmf reproducible, NOT private" + b"\0\0\0\x02i7").digest()
     assert SecretKey.reproducible(7).reveal() == expected
 

@@ -37,8 +37,7 @@ def plan(settings=SPARSE, **changes):
 
 
 def statement(settings=SPARSE, *, epochs=16, adjacency="zero_out", accountant="rdp", delta=1e-5, **conduct):
-    run = plan(settings, adjacency=adjacency, accountant=accountant, delta=delta)
-    return stated(run, epochs, **conduct)
+    return stated(plan(settings, adjacency=adjacency, accountant=accountant, delta=delta), epochs, **conduct)
 
 
 def test_it_holds_everything_a_reader_needs():

@@ -207,8 +207,7 @@ def test_the_client_scales_and_then_clips(value):
 
 def updates_of(client):
     """A client's update: large in some coordinates, small in others, longer than the clip norm."""
-    shape = np.where(np.arange(50) < 5, 3.0, 0.05)
-    return (random_vector(50, 1.0, int(client)) * shape).astype("f4")
+    return (random_vector(50, 1.0, int(client)) * np.where(np.arange(50) < 5, 3.0, 0.05)).astype("f4")
 
 
 def strategy_and_scales(plan, optimizer, rounds):

@@ -174,8 +174,7 @@ def test_old_noise_on_new_data_is_never_released():
     second, _ = make_release(plan, state, np.zeros_like(update), ["a"])
     again, _ = make_release(plan, state, update, ["a"])  # an unreleased round runs again with the same row
     np.testing.assert_array_equal(first.noisy_sum, again.noisy_sum)
-    leak = first.noisy_sum - second.noisy_sum
-    assert np.corrcoef(leak, plan.rotation.unrotate(update))[0, 1] > 0.9999
+    assert np.corrcoef(first.noisy_sum - second.noisy_sum, plan.rotation.unrotate(update))[0, 1] > 0.9999
     after = apply_release(plan, SGD, state, first, secrets)
     replayed = apply_release(plan, SGD, replace(state, secrets=None), first, None)
     np.testing.assert_array_equal(after.model, replayed.model)

@@ -63,8 +63,7 @@ def test_squared_or_forgotten_column_norm_scaling_b_c_and_sigma_changes_nothing(
     c = stream.sensitivity
     noise = c * stream.materialize_noising()
     plain = asymmetric_strategy(np.random.default_rng(0), 6)
-    unscaled = plain.sensitivity * plain.materialize_noising()
-    np.testing.assert_allclose(noise, unscaled, rtol=1e-5)
+    np.testing.assert_allclose(noise, plain.sensitivity * plain.materialize_noising(), rtol=1e-5)
     sigma = 1.3 * scale
     claimed = rdp(EpochEvent(sigma / c, 1.0, 1.0), 4.0)
     assert claimed == pytest.approx(exact_divergence(stream, 4.0, sigma), rel=1e-6, abs=0)

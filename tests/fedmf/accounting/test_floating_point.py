@@ -96,8 +96,7 @@ def test_epsilon_is_that_of_real_numbers_at_a_smaller_delta_and_the_price_twice(
         assert found.epsilon == plain.epsilon + 2e-4
         assert found.epsilon_rdp == plain.epsilon_rdp + 2e-4
         assert (found.delta, found.order) == (1e-5, plain.order)
-        ledger = Ledger((event,) * 3)
-        assert ledger.spent(delta=1e-5, precision=1e-4, **target) == found
+        assert Ledger((event,) * 3).spent(delta=1e-5, precision=1e-4, **target) == found
     assert privacy_spent(event, 0, delta=1e-5, precision=1e-4).epsilon == 0
 
 

@@ -115,5 +115,4 @@ def test_the_statement_says_that_the_linf_bound_alone_counts_and_what_sigma_is_r
     for words in ("from the L-infinity bound alone: all 64 coordinates", "an L2 norm of 2.4", "L_inf-CSGM"):
         assert words in text, words
     for changes in ({"geometry": "l2"}, {"noise_multiplier": 0.0}):
-        other = stated(small_plan(**{**BASELINE, **changes}))
-        assert "L-infinity bound alone" not in other.paragraph()
+        assert "L-infinity bound alone" not in stated(small_plan(**{**BASELINE, **changes})).paragraph()

@@ -57,8 +57,7 @@ def test_no_split_of_the_l2_norm_over_coordinates_costs_more_than_the_floor_form
             squares = rng.dirichlet(np.full(8, 0.4))
             if squares.max() > event.linf_over_l2**2:
                 continue
-            cost = sum(rdp_per_coordinate(order, s / 0.9**2, 0.2) for s in squares)
-            assert cost <= bound * (1 + 1e-12)
+            assert sum(rdp_per_coordinate(order, s / 0.9**2, 0.2) for s in squares) <= bound * (1 + 1e-12)
 
 
 def test_the_worst_split_reaches_the_floor_form():
@@ -239,8 +238,7 @@ def test_our_epochs_compose_in_an_accountant_of_dp_accounting_by_adding_divergen
     assert epsilon == pytest.approx(epsilon_of_order(order, total, 1e-5), rel=1e-9)
     exact = ours.record(EpochEvent(2.0, 1.0, 1.0)).spent(delta=1e-5).epsilon
     assert exact <= epsilon == pytest.approx(exact, rel=1e-2)
-    gaussian = alone.compose(to_dp_event(EpochEvent(2.0, 1.0, 1.0)))
-    assert gaussian.get_epsilon(1e-5) == pytest.approx(epsilon)
+    assert alone.compose(to_dp_event(EpochEvent(2.0, 1.0, 1.0))).get_epsilon(1e-5) == pytest.approx(epsilon)
 
 
 def test_dp_accountings_renyi_curve_is_not_used_under_replacement_because_it_ignores_the_relation():

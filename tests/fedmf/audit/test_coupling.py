@@ -74,8 +74,7 @@ def test_a_client_heard_twice_in_an_epoch_and_noise_that_is_not_the_same_exceed_
     inside, base = streams(ONE, [1.0, 0.0], [0])
     inside[0, 1, 0] += 1.0
     found = found_of((inside, base), ONE, [0])
-    expected = np.linalg.norm(banded() @ [1, 1, 0, 0]) / np.sqrt(1.25)
-    assert named(found, L2).observed == pytest.approx(expected)
+    assert named(found, L2).observed == pytest.approx(np.linalg.norm(banded() @ [1, 1, 0, 0]) / np.sqrt(1.25))
     others = [noise(ONE, RNG, runs=1, dimension=8)[0] for _ in range(2)]
     for both in (found, found_of(others, ONE, [0], 1e-6)):
         assert refuted(both) == {L2, LINF, OWN_ROUND}

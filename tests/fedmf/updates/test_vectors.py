@@ -49,8 +49,7 @@ def test_whatever_comes_in_leaves_within_both_bounds(vector, bound):
     clipped = clip_l2(vector, bound)
     assert np.isfinite(clipped).all()
     assert np.linalg.norm(clipped.astype("f8")) <= bound
-    boxed = clip_linf(vector, bound)
-    assert np.abs(boxed.astype("f8")).max() <= bound
+    assert np.abs(clip_linf(vector, bound).astype("f8")).max() <= bound
 
 
 def test_norm_is_taken_in_float64():
@@ -89,8 +88,7 @@ def test_rounding_is_unbiased():
         for k in range(400)
     ]
     step = level_step(linf)
-    error = np.mean(draws, axis=0) - vector
-    assert np.abs(error).max() < 5 * step / 2 / np.sqrt(400)
+    assert np.abs(np.mean(draws, axis=0) - vector).max() < 5 * step / 2 / np.sqrt(400)
     truncated = np.trunc(vector / step) * step  # the control: rounding toward zero is biased
     assert np.abs(truncated - vector).max() > 5 * step / 2 / np.sqrt(400)
 
