@@ -96,11 +96,13 @@ def test_rounding_is_unbiased():
 @pytest.mark.parametrize("word", [0, 2**64 - 1])
 def test_the_quantiser_divides_by_the_step_that_levels_are_multiplied_by(word, monkeypatch):
     """Values on the grid are their levels in every draw, the lowest and the highest too; on a grid of linf / 127 they are not."""
-    monkeypatch.setattr(vectors, "uniform_words", lambda key, count: np.full(count, word, np.uint64))
+    keys, words = set(), np.full(255, word, np.uint64)
+    monkeypatch.setattr(vectors, "uniform_words", lambda key, count: keys.add(key) or words[:count])
     levels = np.arange(-127, 128, dtype=np.int8)
     for linf in np.random.default_rng(0).uniform(0.01, 1, 200):
         grid = levels * float(level_step(linf))  # float64, exact
         np.testing.assert_array_equal(round_to_levels(grid, l2_bound=20.0, linf_bound=linf, key=KEY), levels)
+    assert keys == {KEY.derive("rounding", 0)}  # no other draw has this purpose
 
 
 @pytest.mark.parametrize("radius", [0.01, 1.0, 30.0])
