@@ -32,6 +32,7 @@ HOST = pytest.mark.parametrize("form", ["numpy", COMPILED], indirect=True)
 DEVICE = pytest.mark.parametrize("form", FORMS[2:], indirect=True)
 PROVED = {"numpy": 521 * 2.0**-24, "compiled": 35 * 2.0**-24}  # by how much a rotation may lengthen
 SIZES = [1, 2, 3, 50, 64, 1000, 1024, 5000, 40_000, (1 << 17) + 3]
+KINDS = ["hadamard", "identity"]
 SEED = PublicSeed(3)
 
 
@@ -104,9 +105,8 @@ def assert_within(sent, bounds):
 @pytest.mark.parametrize(
     ("size", "kind"),
     [
-        *itertools.product(SIZES, ["hadamard", "identity"]),
-        pytest.param(1 << 20, "hadamard", marks=pytest.mark.long),
-        pytest.param(1 << 20, "identity", marks=pytest.mark.slow),  # nothing is rotated: 131075 tells as much
+        *itertools.product(SIZES, KINDS),
+        *[pytest.param(1 << 20, kind, marks=pytest.mark.slow) for kind in KINDS],  # 131075 tells as much
     ],
 )
 def test_whole_vector_and_kept_values_are_within_the_bounds_in_exact_arithmetic(size, kind, form):
@@ -125,7 +125,9 @@ def test_whole_vector_and_kept_values_are_within_the_bounds_in_exact_arithmetic(
 
 
 @HOST
-@pytest.mark.parametrize("size", [2, 4, 8, 64, 1024, 1 << 13, 1 << 17, 1 << 20])
+@pytest.mark.parametrize(
+    "size", [2, 4, 8, 64, 1024, 1 << 13, 1 << 17, pytest.param(1 << 20, marks=pytest.mark.slow)]
+)
 def test_no_vector_is_lengthened_by_more_than_is_proved(size, form):
     rotation = rotated(size)
     for seed in range(2 if size > 1 << 14 else 20):

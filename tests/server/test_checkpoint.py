@@ -82,6 +82,7 @@ def test_a_log_cut_anywhere_holds_the_rounds_whose_transactions_are_whole(tmp_pa
                 torn.close()
 
 
+@pytest.mark.slow
 def test_killed_at_random_instants_a_run_loses_no_round_and_releases_none_twice(tmp_path):
     """See `kills`, which has more kills than a test has time for."""
     wrong, rounds = kill(tmp_path, 60, 1)

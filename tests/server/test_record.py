@@ -136,7 +136,7 @@ def test_no_flipped_bit_makes_a_resume_another_one(cut_off, tmp_path, name):
     whole = outcome(plan, found)
     data = (found.folder / name).read_bytes()
     choose, refused, shorter = random.Random(name), 0, 0
-    for _ in range(300):
+    for _ in range(150):
         place = choose.randrange(len(data))
         flipped = data[:place] + bytes([data[place] ^ 1 << choose.randrange(8)]) + data[place + 1 :]
         (found.folder / name).write_bytes(flipped)
@@ -150,7 +150,7 @@ def test_no_flipped_bit_makes_a_resume_another_one(cut_off, tmp_path, name):
         else:
             same(seen[0], whole[0])
             assert seen[1:] == whole[1:]
-    assert refused > 25 or shorter > 50
+    assert refused > 12 or shorter > 25
 
 
 def test_a_database_cut_short_is_refused(cut_off, tmp_path):

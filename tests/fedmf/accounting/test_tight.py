@@ -196,9 +196,9 @@ def test_it_saves_what_was_published_for_the_papers_setting():
 
 
 @pytest.mark.parametrize("gamma", [1e-200, 2.0**-32, 1e-3, 0.3, 1 - 1e-12, 1.0])
-@pytest.mark.parametrize("linf", [1e-9, PAPER, 0.4, 0.77, 1.0])
+@pytest.mark.parametrize("linf", [1e-9, PAPER, 0.4, 1.0])
 def test_it_is_never_above_the_renyi_bound_and_never_odd(gamma, linf):
-    for z, epochs in itertools.product((1e-9, 1e-3, 0.5, 30.0, 1e11), (1, 10**6)):
+    for z, epochs in ((1e-9, 1), (1e-3, 10**6), (0.5, 1), (0.5, 10**6), (30.0, 10**6), (1e11, 1)):
         found = tight(EpochEvent(z, gamma, linf), epochs)
         assert 0 <= found.epsilon <= found.epsilon_rdp * (1 + 1e-12)
         assert found.epsilon_tight <= found.epsilon_rdp
@@ -220,19 +220,19 @@ def test_without_sparsification_it_is_the_exact_gaussian():
     assert near == pytest.approx(found.epsilon, rel=1e-6)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-def test_it_is_above_the_curve_that_no_accountant_can_go_below(epsilon):
+@pytest.mark.parametrize(("epsilon", "gamma"), [(0.5, 0.1), (2.0, 0.003), (8.0, 0.1)])
+def test_it_is_above_the_curve_that_no_accountant_can_go_below(epsilon, gamma):
     """K coordinates at kappa_inf in each of E epochs are one profile among those allowed."""
-    for gamma in (0.003, 0.1):
-        kw = {"keep_probability": gamma, "linf_over_l2": 1 / 60, "epochs": 4, "delta": 1e-5}
-        z = calibrate_noise_multiplier(epsilon=epsilon, accountant="tight", **kw)
-        profile = power(coordinate((1 / 60 / z) ** 2, gamma), 4 * 3600, buckets=500)
-        assert 1e-7 < add(profile, epsilon) <= 1e-5
-        assert remove(profile, epsilon) <= 1e-5
+    kw = {"keep_probability": gamma, "linf_over_l2": 1 / 60, "epochs": 4, "delta": 1e-5}
+    z = calibrate_noise_multiplier(epsilon=epsilon, accountant="tight", **kw)
+    profile = power(coordinate((1 / 60 / z) ** 2, gamma), 4 * 3600, buckets=500)
+    assert 1e-7 < add(profile, epsilon) <= 1e-5
+    assert remove(profile, epsilon) <= 1e-5
 
 
-@pytest.mark.parametrize("gamma", [0.3, 0.01, 0.003, 1e-4])
-@pytest.mark.parametrize("epsilon", [0.1, 2.0, 8.0])
+@pytest.mark.parametrize(
+    ("gamma", "epsilon"), [(0.3, 0.1), (0.3, 8.0), (0.01, 2.0), (0.003, 0.1), (1e-4, 2.0), (1e-4, 8.0)]
+)
 def test_calibration_meets_its_target_from_below_in_few_evaluations(gamma, epsilon):
     quadratic_variation_epsilon.cache_clear()
     wanted = {

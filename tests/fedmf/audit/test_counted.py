@@ -55,12 +55,12 @@ def test_epsilon_bound_is_wrong_at_most_as_often_as_stated(epsilon, delta, false
 
     By enumeration of the false positives; the bound grows with the true ones, so that all from the first that exceeds do.
     """
-    counts, true_rate = range(61), math.exp(epsilon) * false_rate + delta
-    given = {"members": 60, "non_members": 60, "delta": delta, "confidence": 0.95}
+    counts, true_rate = range(41), math.exp(epsilon) * false_rate + delta
+    given = {"members": 40, "non_members": 40, "delta": delta, "confidence": 0.95}
     exceeding = 0.0
     for f in counts:
         first = bisect_right(counts, epsilon, key=partial(epsilon_lower_bound, false_positives=f, **given))
-        exceeding += binom.pmf(f, 60, false_rate) * binom.sf(first - 1, 60, true_rate)
+        exceeding += binom.pmf(f, 40, false_rate) * binom.sf(first - 1, 40, true_rate)
     assert exceeding <= 0.05
 
 

@@ -45,7 +45,7 @@ def test_how_many_words_are_drawn_at_once_changes_nothing(words, gamma, monkeypa
     """A batch may end at any coordinate, the last but one among them, or in the midst of a long gap."""
     everywhere = slow_kept(KEY, 1130, gamma)
     monkeypatch.setattr(masks, "_draws_for", lambda left, keep_probability: words)
-    for dimension in (1, 2, 3, *range(1050, 1130)):
+    for dimension in (1, 2, 3, *range(1100, 1130)):
         kept = [coordinate for coordinate in everywhere if coordinate < dimension]
         for found in both_forms(lambda d=dimension: coordinates(KEY, d, gamma)):
             assert (found.dtype, found.tolist()) == (np.int64, kept)
