@@ -161,20 +161,6 @@ def test_run_directory_is_that_of_the_contract_and_left_alone_by_another_run_as_
     assert contents(tmp_path / "r") == before
 
 
-def test_reproducible_runs_are_equal_and_labelled_everywhere(tmp_path, capsys):
-    one, two = tmp_path / "1", tmp_path / "2"
-    same = (*SMALL, "run.reproducible=true", "seed=7")
-    run(one, *same)
-    assert "epsilon 8, NOT private" in capsys.readouterr().err
-    simulate(composed(f"run.directory={two}", *same))
-    label = "reproducible, NOT private"
-    assert label in " ".join(capsys.readouterr().out.split())
-    assert metrics(one) == metrics(two)
-    np.testing.assert_array_equal(model(one), model(two))
-    assert label in (one / "privacy.json").read_text()
-    assert label in (one / "report.html").read_text()
-
-
 def test_secrets_come_from_the_system_unless_asked_for(tmp_path):
     a, b = (run(tmp_path / name, *SMALL, "seed=7") for name in "ab")
     assert not np.array_equal(model(a), model(b))

@@ -127,23 +127,18 @@ def test_every_mechanism_has_a_scene_in_which_every_client_takes_part_once_an_ep
         assert all(sorted(epoch.ravel()) == list(range(16)) for epoch in rounds), mechanism
 
 
-def noise_divided_by(divisor):
-    def make(plan, *given, **more):
-        return make_release(replace(plan, noise_multiplier=plan.noise_multiplier / divisor), *given, **more)
-
-    return patched((strategy, "make_release", make))
+def quarter_noise(plan, *given, **more):
+    return make_release(replace(plan, noise_multiplier=plan.noise_multiplier / 4), *given, **more)
 
 
-def test_both_attacks_find_quartered_noise_and_nothing_in_the_product(monkeypatch):
+def test_both_attacks_find_quartered_noise_and_nothing_in_the_product():
     """Each finds it in 49 of 50 audits or more: noise that is only halved needs the sizes of the command."""
-    monkeypatch.setattr(attacks, "Scene", partial(Scene, cohort_size=1, rounds_per_epoch=2))
-    monkeypatch.setattr(attacks, "THRESHOLD", 0.7)
-    monkeypatch.setattr(attacks, "many_runs", partial(attacks.many_runs, runs=140))
-    monkeypatch.setattr(attacks, "CANARIES", 1024)
-    monkeypatch.setattr(attacks, "GUESSES", 164)
-    assert [one.refutes for one in attacks.attack_findings("optimal", 0)] == [False, False]
-    with noise_divided_by(4):
-        assert [one.refutes for one in attacks.attack_findings("optimal", 0)] == [True, True]
+    small = {"Scene": partial(Scene, cohort_size=1, rounds_per_epoch=2), "THRESHOLD": 0.7, "CANARIES": 1024}
+    small |= {"GUESSES": 164, "many_runs": partial(attacks.many_runs, runs=140)}
+    with patched(*((attacks, name, value) for name, value in small.items())):
+        assert [one.refutes for one in attacks.attack_findings("optimal", 0)] == [False, False]
+        with patched((strategy, "make_release", quarter_noise)):
+            assert [one.refutes for one in attacks.attack_findings("optimal", 0)] == [True, True]
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
 from experiments.reproduce import CLOSED, Table, chen, cited_numbers, denisov, henzinger, tables, tools
 from experiments.reproduce.__main__ import ReproduceSettings, reproduce, titles
@@ -93,10 +92,7 @@ def fitted_once():
 @pytest.mark.long
 @pytest.mark.usefixtures("fitted_once")
 @pytest.mark.parametrize(("name", "size"), SHOWN)
-def test_a_committed_page_and_its_files_are_what_the_committed_runs_give(name, size, tmp_path, monkeypatch):
-    """The figures of a larger size are those of the smaller one with more points: these are not printed."""
-    if size == "laptop":
-        monkeypatch.setattr(Figure, "savefig", lambda self, file, **given: None)
+def test_a_committed_page_and_its_files_are_what_the_committed_runs_give(name, size, tmp_path):
     place, stem = f"{studies()[name]['page']}.md", Study(name, size).stem
     for path in (*FOLDER.glob("*.jsonl"), FOLDER / place):
         shutil.copy(path, tmp_path)

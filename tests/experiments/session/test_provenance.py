@@ -152,8 +152,12 @@ def test_a_resume_under_another_calibration_is_refused_and_changes_nothing(
     assert summary(tmp_path / "r")["rounds"] == 6
 
 
-@pytest.mark.parametrize("factor", [1 - 1e-7, 1 + 1e-7], ids=["less", "more"])
-@pytest.mark.parametrize("after", [2, 3], ids=["in mid-epoch", "at an epoch's end"])
+@pytest.mark.parametrize(("factor", "after"), [
+    (1 - 1e-7, 2),  # less noise, in mid-epoch
+    (1 + 1e-7, 3),  # more noise, at an epoch's end
+    pytest.param(1 - 1e-7, 3, marks=pytest.mark.slow),
+    pytest.param(1 + 1e-7, 2, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_a_resume_and_an_extension_add_the_noise_that_their_epsilon_is_computed_from(
     tmp_path, monkeypatch, factor, after
 ):
