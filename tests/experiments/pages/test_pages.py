@@ -50,8 +50,7 @@ def test_the_page_asks_nothing_of_a_network_and_no_secret_file_is_opened(tmp_pat
     for picture in pictures:
         svg = b64decode(picture).decode()
         assert all(address.startswith("#") for address in re.findall(r'href="([^"]*)"', svg))
-    assert "SECRET-KEY" not in html
-    assert "checkpoint" not in html
+    assert not [words for words in ("SECRET-KEY", "checkpoint") if words in html]
     assert html == page(tmp_path)
 
 
@@ -87,11 +86,9 @@ def test_a_foreign_directory_brings_no_code_to_the_page_and_settings_name_no_fol
     config = {"metrics": names, "dataset": data, "run": {"directory": str(tmp_path)}}
     html = page(tmp_path / "r", config=config, metrics=lines)
     assert requests(html) == []
-    assert "<b>" not in html
     assert html.count("by round</h2>") == 4  # accuracy, loss, epsilon and recall
     assert "…/data.npz" in html
-    assert "/home/somebody" not in html
-    assert f"{tmp_path.parent}" not in html
+    assert not [words for words in ("<b>", "/home/somebody", f"{tmp_path.parent}") if words in html]
     assert data["path"] in (tmp_path / "r" / "config.yaml").read_text()
 
 
@@ -153,8 +150,7 @@ def test_seeds_become_a_mean_and_a_standard_error_in_every_output(tmp_path, comp
         assert group["accuracy_standard_error"] == pytest.approx(statistics.stdev(values) / 3**0.5)
         assert (group["compression.keep_probability"], group["seeds"]) == (keep, [1, 2, 4])
         assert row["seeds"] == "1 2 4"
-    assert "62.7 ± 1.8 %" in html
-    assert "62.7 ± 1.8 %" in printed
+    assert all("62.7 ± 1.8 %" in said for said in (html, printed))
     assert html.count("<img") == html.count("<figcaption") == 3
     assert html.index(">accuracy</th>") < html.index(">keep probability</th>")
     for said in (html, printed):  # of all groups, once
@@ -269,9 +265,12 @@ def test_every_output_says_for_whom_epsilon_holds_and_what_is_not_private(tmp_pa
     assert (group["private"], group["seeds"], group["runs"]) == (False, [1], 2)
     assert (row["adjacency"], row["private"], row["seeds"]) == ("zero_out", "False", "1")
     for said in (html, printed):
-        assert "at delta = 0.0001, for one person = one client, under zero-out adjacency" in said
-        assert "1 of 2 runs are NOT private" in said
-        assert "all runs: 2 runs of 1 seed. Runs of one seed differ in their noise alone" in said
+        for words in (
+            "at delta = 0.0001, for one person = one client, under zero-out adjacency",
+            "1 of 2 runs are NOT private",
+            "all runs: 2 runs of 1 seed. Runs of one seed differ in their noise alone",
+        ):
+            assert words in said
     assert "1 group;" in html
     assert "bytes to" not in printed  # of no accuracy that all reach
     assert 'data-label="epsilon spent">8</td>' in html  # of a group the largest, rounded up

@@ -85,9 +85,8 @@ def test_a_copy_of_a_run_is_refused_and_the_run_itself_and_a_moved_one_are_not(
     tmp_path, own, begun, capsys
 ) -> None:
     copy = shutil.copytree(begun, tmp_path / "copy")
-    says = refused(capsys, copy, *own, RESUME)
-    assert f"this directory is a copy: the run began in {begun}" in says
-    assert ACCEPT in says
+    said = refused(capsys, copy, *own, RESUME)
+    assert all(words in said for words in (f"this directory is a copy: the run began in {begun}", ACCEPT))
     resume(begun.rename(tmp_path / "moved"), *own)
 
 
