@@ -289,8 +289,7 @@ def test_a_column_that_counts_the_test_rows_must_be_named_and_no_training_row_de
 ):
     count = np.arange(100) * 3 - 7
     for place, is_wrong in ((None, True), (3, True), (4, False)):  # training rows, a test row
-        held = np.where(np.arange(100) == place, 50, count)
-        path = table(tmp_path, number=held)
+        path = table(tmp_path, number=np.where(np.arange(100) == place, 50, count))
         if is_wrong:
             with pytest.raises(DataError, match=r"The column 'number' of .* counts the rows"):
                 load("by_user_parquet", path=path)

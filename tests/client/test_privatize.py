@@ -348,8 +348,7 @@ def test_bounds_hold_whatever_the_rotation_of_a_device_gives(wrong, monkeypatch)
         return turned
 
     monkeypatch.setattr("client.privatize.hadamard", rotate)
-    values = send(normals(scale=9.0), Bounds(1.0, 1.0), rotated(700), form="cpu")
-    assert 0.99**2 < square(values) <= 1
+    assert 0.99**2 < square(send(normals(scale=9.0), Bounds(1.0, 1.0), rotated(700), form="cpu")) <= 1
 
 
 def test_a_dimension_beyond_the_proof_is_an_error():

@@ -303,8 +303,7 @@ def test_a_metric_that_writes_into_its_inputs_or_draws_spoils_nothing(own):
     kept = x.copy(), y.copy()
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    entries = [own("Zeroes", Zeroes), own("zero", zero), own("total", total), "f1"]
-    got = scored(entries, x, y, batch_size=16)
+    got = scored([own("Zeroes", Zeroes), own("zero", zero), own("total", total), "f1"], x, y, batch_size=16)
     assert torch.equal(torch.get_rng_state(), before)
     assert got.metrics["total"] == pytest.approx(kept[0].sum(dtype="f8") + kept[1].sum())
     assert got.metrics["f1"] == scored(["f1"], *kept).metrics["f1"]

@@ -88,8 +88,7 @@ def test_the_target_allows_what_a_run_that_ended_early_left_of_it():
 def test_a_bound_is_never_written_smaller_and_at_most_one_last_digit_larger(digits):
     values = np.exp(np.random.default_rng(0).uniform(np.log(1e-12), np.log(1e7), 2000)).tolist()
     for value in (*values, 5.71640, 9.9996, 0.1 + 0.2, 1e-5, 999.95, 8 - 1e-12, 8 + 1e-12):
-        written = float(rounded_up(value, digits))
-        assert value <= written <= value * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12)
+        assert value <= float(rounded_up(value, digits)) <= value * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12)
     for value in (8.0, 0.5, 1e-4, 5.716, 1234.0, 100000.0, 0.0):
         assert float(rounded_up(value)) == value
 

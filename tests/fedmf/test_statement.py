@@ -197,8 +197,7 @@ def test_a_run_that_max_epsilon_ends_early_has_the_noise_of_its_last_round():
     first = whole.spent(1).epsilon
     short = small_plan(epochs=3, max_epsilon=first * 1.01)
     assert short.affordable_epochs == 1
-    run = short.factorization
-    expected = 1.0 / (0.5 * 3) * run.per_round_error[3] / 4
+    expected = 1.0 / (0.5 * 3) * short.factorization.per_round_error[3] / 4
     assert noise_of_run(short) == pytest.approx(expected)
     assert noise_of_run(short) != pytest.approx(noise_of_run(whole), rel=0.05)
     assert noise_of_run(small_plan(max_epsilon=first / 2)) == 0  # refused elsewhere

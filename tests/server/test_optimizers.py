@@ -101,8 +101,7 @@ def test_sgd_and_adagrad_are_those_of_torch_on_the_negative_mean(ours, theirs, s
 
 def test_weight_decay_shrinks_the_model_and_never_enters_the_momentum():
     """torch's AdamW decays so, too: a share of the rate, whatever the momentum."""
-    still = np.zeros((ROUNDS, D), "f4")
-    models, slots = run(Sgd(0.5, 0.9, "decay", weight_decay=0.1), still)
+    models, slots = run(Sgd(0.5, 0.9, "decay", weight_decay=0.1), np.zeros((ROUNDS, D), "f4"))
     shares = np.cumprod([1 - 0.5 * share("decay", t / ROUNDS) * 0.1 for t in range(ROUNDS)])
     np.testing.assert_allclose(models, shares[:, None] * START, rtol=1e-5)
     assert not slots["velocity"].any()

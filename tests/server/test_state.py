@@ -102,8 +102,7 @@ def test_noise_of_an_epoch_is_scaled_by_the_sensitivity_of_that_epoch():
     plan = small_plan(dimension=20_000, epochs=2, family="independent")
     first, second = plan.factorization.epochs
     claimed = replace(first, stream=Sensitive(first.rounds, first.stream.tables))
-    stretched = RunFactorization((claimed, second))
-    models, _ = run(replace(plan, factorization=stretched), 8)
+    models, _ = run(replace(plan, factorization=RunFactorization((claimed, second))), 8)
     spread = np.diff(np.array(models), axis=0).std(axis=1) * plan.denominator
     radius = plan.noise_multiplier * plan.bounds.radius
     np.testing.assert_allclose(spread, [3 * radius] * 4 + [radius] * 4, rtol=5 / np.sqrt(2 * 20_000))
@@ -226,8 +225,8 @@ def test_secrets_are_advanced_in_memory_of_their_own():
     with counted(dimension) as peak:
         found = [secrets_at(plan, given, 3) for _ in range(2)]
     np.testing.assert_array_equal(*(secrets.stream.buffers for secrets in found))
-    rows = len(given.stream.buffers) + 1
-    assert peak.vectors < 2 * (2 * rows + 3)  # both results, and a row or two under way, in float64
+    # Both results, and a row or two under way, in float64.
+    assert peak.vectors < 2 * (2 * (len(given.stream.buffers) + 1) + 3)
 
 
 # the register of spent clients

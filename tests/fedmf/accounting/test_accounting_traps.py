@@ -90,8 +90,7 @@ def test_k_below_one_is_clamped():
 
 def test_epoch_count_a_partial_epoch_counts_whole():
     event = EpochEvent(0.05, 0.01, 0.006)
-    finished = Ledger((event,) * 2)
-    stopped_in_the_third = finished.record(event)
+    stopped_in_the_third = Ledger((event,) * 2).record(event)
     assert stopped_in_the_third.spent(delta=1e-5).epsilon == privacy_spent(event, 3, delta=1e-5).epsilon
 
 

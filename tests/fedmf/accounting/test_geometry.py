@@ -105,8 +105,7 @@ def test_the_radius_counted_is_that_of_all_coordinates_at_the_bound() -> None:
 
 
 def test_the_statement_says_that_the_linf_bound_alone_counts_and_what_sigma_is_relative_to() -> None:
-    plan = small_plan(**BASELINE, l2_norm=0.9, linf_norm=0.3)
-    said = stated(plan)
+    said = stated(small_plan(**BASELINE, l2_norm=0.9, linf_norm=0.3))
     assert (said.geometry, said.coordinates, said.l2_norm, said.linf_norm) == ("linf", 64, 0.9, 0.3)
     assert said.ratio == pytest.approx(64)
     assert said.sigma == pytest.approx(said.noise_multiplier * math.sqrt(64) * 0.3)

@@ -174,8 +174,7 @@ def test_a_huge_divergence_is_converted_at_an_order_close_to_one(adjacency):
     event, epochs, delta = EpochEvent(1e-5, 1e-3, 0.1), 10, 1e-9
     found = privacy_spent(event, epochs, delta=delta, adjacency=adjacency)
     assert found.order < 1.001
-    at_the_end_of_the_grid = epsilon_of_order(1.001, divergence({event: epochs}, 1.001, adjacency), delta)
-    assert found.epsilon < at_the_end_of_the_grid * 0.9
+    assert found.epsilon < epsilon_of_order(1.001, divergence({event: epochs}, 1.001, adjacency), delta) * 0.9
 
 
 def test_a_mixed_ledger_under_replacement_doubles_the_gaussian_part_only():

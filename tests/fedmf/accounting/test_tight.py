@@ -171,8 +171,7 @@ def test_the_certificate_holds_whatever_parameters_a_search_ends_with():
 def test_psi_is_rounded_upwards_by_its_margin(s, tau, gamma):
     root = math.sqrt(tau)
     end = root + math.sqrt(2 * (s + 80))
-    integral = module._log_integral(np.asarray(s), tau, gamma, end)
-    bound = np.logaddexp(integral, s + log_ndtr(root - end))
+    bound = np.logaddexp(module._log_integral(np.asarray(s), tau, gamma, end), s + log_ndtr(root - end))
     assert log_expm1(log_exponential_moment(s, tau=tau, keep_probability=gamma)) >= bound + 5e-10
 
 
@@ -264,8 +263,7 @@ def test_the_three_formulas_each_win_somewhere():
     assert quadratic_variation_epsilon(EpochEvent(1.0, 0.999, 1.0), 1, 1e-5) == pytest.approx(
         gaussian_epsilon(1.0, 1e-5), rel=1e-6
     )
-    only_c = EpochEvent(0.0167, 0.001, PAPER)
-    assert quadratic_variation_epsilon(only_c, 16, 1e-5) < 0.97
+    assert quadratic_variation_epsilon(EpochEvent(0.0167, 0.001, PAPER), 16, 1e-5) < 0.97
 
 
 def test_what_is_returned_is_what_was_certified_and_never_the_float_of_the_search(monkeypatch):

@@ -101,8 +101,7 @@ def test_a_tree_is_measured_through_the_noise_that_it_adds():
     found = found_of(streams(stated, [1.0, 0.0], [0]), stated, [0])
     assert refuted(found) == set()
     # the twin: generalised least squares of the client's part from noise of covariance N N^T
-    covariance = stated.epochs[0].noising @ stated.epochs[0].noising.T
-    length = np.sqrt(np.linalg.inv(covariance)[0, 0])
+    length = np.sqrt(np.linalg.inv(stated.epochs[0].noising @ stated.epochs[0].noising.T)[0, 0])
     assert named(found, L2).observed == pytest.approx(length / np.linalg.norm(strategy, axis=0).max())
 
 

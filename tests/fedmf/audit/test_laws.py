@@ -187,8 +187,7 @@ def test_masks_are_read_off_a_sum_of_digits_for_every_subset_of_clients():
     found = unmixed(total + error, ENTRIES, tolerance=0.31 * ENTRIES[-1])
     np.testing.assert_array_equal(found, shown.astype(bool))
     for wrong in (4.4, 0.4, -1, 16, np.nan):  # a difference that is no sum of masked vectors shows none
-        sums = np.array([wrong, 0, 0, 0]) * ENTRIES[-1]
-        assert unmixed(sums, ENTRIES, tolerance=0.1 * ENTRIES[-1]) is None
+        assert unmixed(np.array([wrong, 0, 0, 0]) * ENTRIES[-1], ENTRIES, tolerance=0.1 * ENTRIES[-1]) is None
 
 
 def test_the_stated_correlation_is_tested_though_each_round_has_its_variance_also_of_a_tree():

@@ -270,8 +270,7 @@ def test_the_error_of_every_round_is_that_of_the_dense_matrices_of_both_parts(fa
 def test_the_added_epochs_add_the_known_optimum_to_what_was_left_before(known):
     """The oracle's root loss of a run of their own: dense eigendecompositions, apart from this code."""
     before = design_run("optimal", of_run(known.rounds, 2, known.momentum))
-    part = design_run("optimal", known.workloads)
-    run = as_run((*before.epochs, *part.epochs))
+    run = as_run((*before.epochs, *design_run("optimal", known.workloads).epochs))
     ours = np.square(run.per_round_error[2 * known.rounds :]).sum()
     eta = (*[1.0] * (2 * known.rounds), *rates(known.schedule, known.rounds * known.epochs))
     whole = workloads.materialize(Workload(len(eta), known.momentum, eta))

@@ -49,8 +49,7 @@ def peak_of_a_step(stream, state, dimension):
 def test_rows_drawn_again_take_the_memory_of_four():
     """Float64: the mean, the fresh row, the one drawn again and the one before it. Kept ones would be six more."""
     stream, dimension = design("honaker_full", prefix_sum(ROUNDS)).stream, 1 << 18
-    state = replace(stream.init(dimension), step=ROUNDS - 2)
-    peak = peak_of_a_step(stream, state, dimension)
+    peak = peak_of_a_step(stream, replace(stream.init(dimension), step=ROUNDS - 2), dimension)
     assert peak < 5 * 8 * dimension  # with scratch of the normals and of the sum
 
 

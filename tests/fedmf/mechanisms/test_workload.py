@@ -86,8 +86,7 @@ def column_blocks(rounds, epochs, beta, schedule):
     """Return each epoch's workload with its columns (E T, T) of the dense workload of the whole run."""
     eta = rates(schedule, rounds * epochs)
     whole = workloads.materialize(Workload(rounds * epochs, beta, eta))
-    parts = np.split(whole, epochs, axis=1)
-    return list(zip(of_run(rounds, epochs, beta, eta), parts, strict=True))
+    return list(zip(of_run(rounds, epochs, beta, eta), np.split(whole, epochs, axis=1), strict=True))
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])

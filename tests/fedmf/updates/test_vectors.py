@@ -66,8 +66,7 @@ def test_one_bad_entry_zeroes_the_vector():
 @pytest.mark.parametrize("largest", [3e38, 2e37, 1e36])
 def test_the_longest_vectors_end_at_the_bound_however_small_it_is(bound, largest):
     """The factor is then no normal float32: it would be lost, or rounded up by more than the margin."""
-    vector = largest * np.random.default_rng(0).uniform(-1, 1, 1000)
-    clipped = clip_l2(vector.astype("f4"), bound)
+    clipped = clip_l2((largest * np.random.default_rng(0).uniform(-1, 1, 1000)).astype("f4"), bound)
     assert clipped.dtype == np.float32
     assert bound * (1 - 2.0**-19) < np.linalg.norm(clipped.astype("f8")) <= bound
 
