@@ -11,11 +11,15 @@ setup: $(INSTALLED)
 # torch first and by its exact version: a range would bring gigabytes of GPU packages. README.md says how TORCH names the
 # index of its CPU builds, where another offers the one for CUDA alone.
 TORCH ?= torch==2.13.0
+# The loops that numba compiles for seconds, kept beside the sources: no run waits for them, and no two processes compile at once.
+COMPILE := "from numpy import ones; from fedmf.randomness import PublicSeed; from fedmf.updates.rotation import Rotation, hadamard; \
+	hadamard(ones(8)); Rotation('hadamard', 8, PublicSeed(0)).turn(ones(8, 'f4'))"
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): some minutes, without output. README.md has what is downloaded."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,ray,fast,data,sweep,docs,safetensors,onnx,metrics]"
+	$(BIN)/python -c $(COMPILE)
 	touch $(INSTALLED)
 
 run: setup
