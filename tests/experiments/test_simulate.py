@@ -167,13 +167,16 @@ def test_secrets_come_from_the_system_unless_asked_for(tmp_path):
     np.testing.assert_array_equal(model(a, "model_initial.npz"), model(b, "model_initial.npz"))
 
 
-def test_the_command_prints_one_json_document(tmp_path, capsys):
-    assert typed("output=json", *SMALL, cwd=tmp_path) == 0
+def test_the_command_prints_one_json_document_and_of_a_reproducible_run_nowhere_that_it_is_private(
+    tmp_path, capsys
+):
+    assert typed("output=json", *SMALL, "run.reproducible=true", cwd=tmp_path) == 0
     out, err = capsys.readouterr()
     assert set(SUMMARY_KEYS) <= set(json.loads(out))
     assert "round 6/6" in err  # plain lines where there is no terminal
+    assert "epsilon 8, NOT private" in err
     (directory,) = (tmp_path / "runs").iterdir()
-    assert (directory / "report.html").exists()
+    assert "epsilon, had its keys been secret" in (directory / "report.html").read_text()
 
 
 # kinds of runs: cut short they continue bit for bit
