@@ -10,7 +10,7 @@ from fedmf.checks import rounded_up
 from fedmf.errors import PrivacyBudgetExhausted, SettingError
 from fedmf.mechanisms import design, of_run, prefix_sum, restarted
 from fedmf.plan import Compression, PrivacyTarget, make_bounds, make_plan
-from plans import small_plan
+from plans import small_plan, stated
 
 
 @pytest.mark.parametrize("family", ["independent", "sqrt_toeplitz", "optimal", "binary_tree", "blt"])
@@ -22,6 +22,7 @@ def test_sigma_is_the_multiplier_times_the_largest_column_norm_times_the_radius(
         _, encoder = plan.factorization.epochs[epoch].materialize()
         columns = np.linalg.norm(encoder, axis=0).max()
         assert plan.sigma_in(epoch) == pytest.approx(1.3 * columns * radius, rel=1e-6)
+    assert stated(plan).sigma_by_epoch == (plan.sigma_in(0), plan.sigma_in(1))
     assert plan.sigma == max(plan.sigma_in(0), plan.sigma_in(1))
     if family == "blt":  # its sensitivity is another in every epoch: that of the first would be seen
         assert plan.sigma_in(0) > 1.01 * plan.sigma_in(1)

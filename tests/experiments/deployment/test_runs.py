@@ -71,7 +71,7 @@ def simulated(directory, *more):
 
 
 def test_a_deployed_run_leaves_what_a_simulation_leaves(tmp_path, capsys):
-    run, _ = deployed(tmp_path / "r")
+    run, _ = deployed(tmp_path / "r", "population.unready_nodes=without")
     simulated(tmp_path / "s")
     names = [{path.name for path in (tmp_path / which).iterdir()} for which in "rs"]
     assert names[0] == names[1] | {ATTENDANCE}
@@ -84,6 +84,7 @@ def test_a_deployed_run_leaves_what_a_simulation_leaves(tmp_path, capsys):
     assert summary(tmp_path / "r")["clients"] == 12
     statement = json.loads((tmp_path / "r/privacy.json").read_text())
     assert "on the word of the operator of the node" in statement["paragraph"]
+    assert "unready_nodes=without" in str(statement["not_covered"])
     # A used directory is an error, and a finished run is left alone.
     with pytest.raises(RunDirectoryError, match="already holds a run"):
         deploy(run_settings(run), Nodes({}))
