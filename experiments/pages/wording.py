@@ -67,7 +67,10 @@ FIELDS = {
     "rms_error": ("error of the noise in the model, rms over rounds", ""),
     "last_error": ("the same in the last round", ""),
     "independent_rms_error": ("the same of independent noise, rms", ""),
-    "lowest_rms_error": ("the least of any mechanism that restarts each epoch, rms", ""),
+    "lowest_rms_error": (
+        "the least of any mechanism that restarts each epoch with disjoint public cohorts, rms",
+        "",
+    ),
     "model_noise_std": ("noise on a coordinate of the model, std", "clip norms times learning rate"),
     "noise_over_signal": ("noise over signal in the last model", ""),
     "rounds": ("rounds of the run", ""),
