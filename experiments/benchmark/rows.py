@@ -272,9 +272,8 @@ def _run_round(strategy: FedMF, grid: LocalGrid) -> None:
     before = strategy.state
     strategy.start(grid, num_rounds=1)
     secrets: Any = strategy.state.secrets
-    stream = replace(
-        secrets.stream, step=before.round
-    )  # back in step, with the buffers of the round that was run
+    # Back in step, with the buffers of the round that was run.
+    stream = replace(secrets.stream, step=before.round)
     strategy.state = replace(before, secrets=replace(secrets, stream=stream))
 
 

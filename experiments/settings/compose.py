@@ -31,9 +31,20 @@ SEARCHPATH = "hydra.searchpath"
 _LACKING = re.compile(r"Could not override '((\w+)\.[\w.]+)'")
 # Lines of a message: where Hydra was when it noticed, and advice that would make a typo a setting.
 _NOISE = ("To append", "full_key:", "object_type=", "reference_type=", "See https", "Set the env")
-# Groups of Hydra's own that only its command line has a use of; without them a composition takes a fifth less time.
-_COMMAND_LINE = ["env", "help", "hydra_help", "hydra_logging", "job_logging", "launcher", "output", "sweeper"]
-_WITHOUT = [f"~hydra/{group}" for group in _COMMAND_LINE]
+# Overrides that leave out the groups that only Hydra's command line uses, which cost time.
+_WITHOUT_COMMAND_LINE = [
+    f"~hydra/{group}"
+    for group in (
+        "env",
+        "help",
+        "hydra_help",
+        "hydra_logging",
+        "job_logging",
+        "launcher",
+        "output",
+        "sweeper",
+    )
+]
 
 
 def compose(
@@ -91,9 +102,10 @@ def store_settings(name: str, settings: type, recorded: Mapping[str, Any] | None
     store, values = ConfigStore.instance(), dict(recorded or {})
     chosen = {item.name: item.metadata["chosen"] for item in fields(settings) if "chosen" in item.metadata}
     _store_choices(settings)
-    for group in [group for group in choices_of(settings) if group in values]:
-        store.store(group=group, name="recorded", node=values.pop(group))
-        chosen[group] = "recorded"
+    for group in choices_of(settings):
+        if group in values:
+            store.store(group=group, name="recorded", node=values.pop(group))
+            chosen[group] = "recorded"
     node = {
         "defaults": ["_self_", *({group: choice} for group, choice in chosen.items())],
         **defaults(settings),
@@ -101,7 +113,7 @@ def store_settings(name: str, settings: type, recorded: Mapping[str, Any] | None
     store.store(name=f"fedmf_{name}", node=OmegaConf.merge(node, values) if values else node)
 
 
-@cache  # the store keeps them as long as the process lives
+@cache  # Hydra's store keeps them as long as the process lives
 def _store_choices(settings: type) -> None:
     for group, options in choices_of(settings).items():
         for choice, option in options.items():
@@ -134,7 +146,9 @@ def composed(
     outer, of_process.hydra = of_process.hydra, None  # of an application that calls us
     try:
         with as_setting_errors(), hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            return as_plain(hydra.compose(f"fedmf_{name}", overrides=[*_WITHOUT, *at_home(overrides)]))
+            return as_plain(
+                hydra.compose(f"fedmf_{name}", overrides=[*_WITHOUT_COMMAND_LINE, *at_home(overrides)])
+            )
     finally:
         GlobalHydra.instance().hydra = outer
 

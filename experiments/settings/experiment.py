@@ -185,9 +185,8 @@ def build(
         )
     if dataset is None:
         dataset = load_dataset(arguments(settings.dataset), settings.model.name)
-        if not isinstance(
-            settings.engine, DeploymentSettings
-        ):  # Flower shows a deployment's log to the account that submits the run
+        # Flower shows a deployment's log to the account that submits the run.
+        if not isinstance(settings.engine, DeploymentSettings):
             log_zeros(dataset)
     model = build_model(settings.model, dataset, settings.seed)
     if settings.model.start is not None:

@@ -109,8 +109,8 @@ def test_chance_is_of_the_targets_that_the_accuracy_counts():
     no_better = (
         Score(0.7, base.loss * 3, 1100),
         Score(0.999, np.inf, 11),
-        Score(0.7, 0.1, 11),
-    )  # of 11 targets
+        Score(0.7, 0.1, 11),  # of 11 targets
+    )
     assert [base.is_beaten_by(score) for score in (*better, *no_better)] == [True] * 2 + [False] * 3
     amounts = replace(base, chance=0.0, task="regression")
     assert [amounts.is_beaten_by(Score(np.nan, 0.1, 100, {"r2": r2})) for r2 in (np.nan, 0.089, 0.091)] == [
